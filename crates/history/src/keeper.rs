@@ -240,12 +240,11 @@ impl Work {
         let mut figures = self.shared.lock_figures();
         figures.behind_bytes = self.tail.bytes_behind(self.at);
         let text = error.map(|error| error.to_string());
-        match (&figures.failing, &text) {
-            (None, Some(error)) => {
-                tracing::warn!(%error, "the history is not written: what ends meanwhile waits in the log, up to 256 MiB of it");
-            }
-            (Some(_), None) => tracing::info!("the history is written again"),
-            (Some(_), Some(_)) | (None, None) => {}
+        let was_failing = figures.failing.is_some();
+        if let Some(error) = text.as_ref().filter(|_| !was_failing) {
+            tracing::warn!(%error, "the history is not written: what ends meanwhile waits in the log, up to 256 MiB of it");
+        } else if was_failing && text.is_none() {
+            tracing::info!("the history is written again");
         }
         figures.failing = text;
     }

@@ -84,13 +84,13 @@ pub(crate) async fn look(app: &App) -> Vec<Concern> {
 /// A history that is not written, or has gaps.
 fn history(app: &App) -> Option<Concern> {
     let figures = app.daemon_figures.read().history?;
-    let text = match (figures.failing, figures.left_out) {
-        (Some(why), _) => format!("The history is not written: {why}"),
-        (None, 0) => return None,
-        (None, left_out) => format!(
-            "The history lacks {} since the start: it was too far behind the log",
-            counted(left_out, "ended job")
-        ),
+    let text = if let Some(why) = figures.failing {
+        format!("The history is not written: {why}")
+    } else if figures.left_out > 0 {
+        let left_out = counted(figures.left_out, "ended job");
+        format!("The history lacks {left_out} since the start: it was too far behind the log")
+    } else {
+        return None;
     };
     Some(Concern {
         text,

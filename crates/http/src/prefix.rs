@@ -9,7 +9,7 @@ const PREFIX_HEADER: &str = "x-script-name";
 const PREFIX_BYTES_MAX: usize = 256;
 
 /// The first names of all paths.
-const OWN: &str = "api assets batches busy cluster connections dead debug health jobs kinds livez login logout metrics morgue push \
+const OWN: &str = "api assets batches busy cluster connections dead debug health history jobs kinds livez login logout metrics morgue push \
                    queues readyz retries scheduled schedules search stats throttles workers";
 
 /// The path of the form.

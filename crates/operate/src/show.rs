@@ -170,10 +170,12 @@ fn milliseconds(value: &Value) -> String {
 
 /// The worker that ran an ended job last.
 fn ran_on(row: &Value) -> String {
-    match (at(row, "/worker"), at(row, "/worker_address")) {
-        (Value::Null, address) => text(address),
-        (worker, _) => text(worker),
-    }
+    let place = if at(row, "/worker").is_null() {
+        "/worker_address"
+    } else {
+        "/worker"
+    };
+    text(at(row, place))
 }
 
 /// How a job ended.
@@ -185,10 +187,10 @@ pub(super) fn ended(row: &Value) -> String {
         } else {
             String::new()
         };
-        match (at(kept, "/text"), at(kept, "/base64")) {
-            (Value::String(text), _) => format!("{text}{more}"),
-            (_, Value::String(base64)) => format!("in base64: {base64}{more}"),
-            _ => String::new(),
+        if let Value::String(base64) = at(kept, "/base64") {
+            format!("in base64: {base64}{more}")
+        } else {
+            text(at(kept, "/text")) + &more
         }
     };
     fields(&[

@@ -114,7 +114,11 @@ pub(super) fn encode_room(figures: &Snapshot, encoder: &mut DescriptorEncoder<'_
     ];
     let history = figures.history.clone().unwrap_or_default();
     let of_history = [
-        ("history_rows", "Rows of ended jobs written to the history", history.rows),
+        (
+            "history_rows",
+            "Rows of ended jobs written to the history",
+            history.rows,
+        ),
         (
             "history_rows_left_out",
             "Rows of ended jobs left out because the disk was full or too slow",

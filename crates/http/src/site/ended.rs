@@ -203,11 +203,12 @@ impl History {
 
 impl Part {
     fn of(title: &'static str, kept: &Kept) -> Self {
-        let shown = match (&kept.text, &kept.base64) {
-            (Some(text), _) => text.clone(),
-            (None, Some(base64)) => format!("base64:{base64}"),
-            (None, None) => String::new(),
+        let base64 = || {
+            kept.base64
+                .as_ref()
+                .map(|base64| format!("base64:{base64}"))
         };
+        let shown = kept.text.clone().or_else(base64).unwrap_or_default();
         Self {
             title,
             shown,
@@ -245,12 +246,13 @@ impl Ended {
 
     /// Who ran it.
     fn ran_on(&self) -> String {
-        match (&self.worker, &self.worker_address) {
-            (Some(worker), Some(address)) => format!("{worker} ({address})"),
-            (Some(worker), None) => worker.to_string(),
-            (None, Some(address)) => address.clone(),
-            (None, None) => String::new(),
-        }
+        let name = self.worker.as_ref().map(ToString::to_string);
+        let address = self.worker_address.clone();
+        let shown = address.map(|address| match &name {
+            Some(name) => format!("{name} ({address})"),
+            None => address,
+        });
+        shown.or(name).unwrap_or_default()
     }
 }
 
