@@ -311,6 +311,7 @@ mod tests {
                 commits: Arc::default(),
                 store: Arc::clone(&store),
                 tail: MemoryLog::with(vec![vec![0; 10]]).tail(),
+                history: None,
             };
             let snapshot = room.read(Snapshot {
                 buffers_bytes: (1, 2),

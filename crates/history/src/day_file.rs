@@ -15,6 +15,7 @@ use std::path::Path;
 use bytes::Bytes;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use serde::{Deserialize, Serialize};
 use windlass_engine::{Ended, Ending, Histogram};
 
 use crate::Error;
@@ -259,28 +260,36 @@ impl Hour {
     }
 }
 
-/// Durations as JSON: how many there were of each bound ([`Histogram::BOUNDS_MS`]; the last has none), their sum and the
-/// longest, in milliseconds.
+/// Durations as JSON: how many there were of each bound ([`Histogram::BOUNDS_MS`]; the last has none), without the zeros at
+/// the end, their sum and the longest, in milliseconds.
+#[derive(Default, Deserialize, Serialize)]
+struct Durations {
+    counts: Vec<u64>,
+    sum_ms: u64,
+    max_ms: u64,
+}
+
 fn written(all: &Histogram) -> String {
     let last = all.counts.iter().rposition(|count| *count > 0);
-    let counts = all
-        .counts
-        .get(..last.map_or(0, |last| last + 1))
-        .unwrap_or_default();
-    serde_json::json!({ "counts": counts, "sum_ms": all.sum_ms, "max_ms": all.max_ms }).to_string()
+    let counts = all.counts.iter().take(last.map_or(0, |last| last + 1));
+    let durations = Durations {
+        counts: counts.copied().collect(),
+        sum_ms: all.sum_ms,
+        max_ms: all.max_ms,
+    };
+    serde_json::to_string(&durations).unwrap_or_default()
 }
 
 /// The inverse of [`written`]. What cannot be read is nothing.
 pub(crate) fn durations(json: &str) -> Histogram {
-    let mut all = Histogram::default();
-    let Ok(found) = serde_json::from_str::<serde_json::Value>(json) else {
-        return all;
+    let read: Durations = serde_json::from_str(json).unwrap_or_default();
+    let mut all = Histogram {
+        sum_ms: read.sum_ms,
+        max_ms: read.max_ms,
+        ..Histogram::default()
     };
-    let number = |value: &serde_json::Value| value.as_u64().unwrap_or_default();
-    let counts = found["counts"].as_array().map_or(&[][..], Vec::as_slice);
-    for (count, found) in all.counts.iter_mut().zip(counts) {
-        *count = number(found);
+    for (count, read) in all.counts.iter_mut().zip(read.counts) {
+        *count = read;
     }
-    (all.sum_ms, all.max_ms) = (number(&found["sum_ms"]), number(&found["max_ms"]));
     all
 }

@@ -63,10 +63,10 @@ async fn each_page(
                 let _ = writeln!(io::stderr(), "cannot be read: {}", text(file));
             }
         }
-        match at(&page, "/next") {
-            Value::String(next) => cursor = format!("&cursor={next}"),
-            _ => break,
-        }
+        let Some(next) = at(&page, "/next").as_str() else {
+            break;
+        };
+        cursor = format!("&cursor={next}");
     }
     Ok(())
 }
@@ -90,9 +90,10 @@ impl Operator<'_> {
         let path = format!("/ended?limit=1&{by}={}", encoded(name));
         // A daemon that cannot answer this has said why in its first answer.
         let ended = self.client.get(&path).await.unwrap_or_default();
-        match at(&ended, "/ended/0") {
-            Value::Null => Err(why),
-            row => self.show(row, show::ended),
+        let row = at(&ended, "/ended/0");
+        if row.is_null() {
+            return Err(why);
         }
+        self.show(row, show::ended)
     }
 }

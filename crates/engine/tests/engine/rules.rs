@@ -44,6 +44,7 @@ const JSON: QueueRules = QueueRules {
     dead_max: None,
     dedup_ms: None,
     coalesce: None,
+    history: None,
 };
 
 #[test]

@@ -106,7 +106,8 @@ fn a_written_configuration_reads_back_the_same() {
         .queues
         .insert("a b".to_owned(), toml::from_str(rules).unwrap());
     let rules = "key = { args = '/0' }\n\
-                 coalesce = { by = 'key', latest = false, quiet = '5s', at_most = '1m', while_running = 'join' }";
+                 coalesce = { by = 'key', latest = false, quiet = '5s', at_most = '1m', while_running = 'join' }\n\
+                 history = { keep = '90d', body = '4KiB', result = '1KiB', output = '2KiB' }";
     config
         .queues
         .insert("c".to_owned(), toml::from_str(rules).unwrap());
@@ -152,7 +153,7 @@ fn limits_are_converted_to_the_engines_units() {
     let config = parse(
         "[limits]\njobs_max = 1\nmemory = \"1GiB\"\njobs_bytes_max = \"2KiB\"\nschedules_max = 12\nbatches_max = 13\nbatch_depth_max = 14\nbatch_ttl = \"15s\"\nqueues_max = 3\nabilities_max = 4\nname_bytes_max = 5\n\
          listeners_max = 6\nlease_max = \"7s\"\ndead_ttl = \"8d\"\ndead_max = 16\ndead_bytes_max = 17\nwake_patience = \"9ms\"\nbeat_timeout = \"10m\"\n\
-         page_max = 11\nlosses_max = 16\nloss_pause = \"17s\"\n[server]\nreturn_grace = \"18s\"\n[faktory]\nrequeue_on_worker_death = true\n",
+         page_max = 11\nlosses_max = 16\nloss_pause = \"17s\"\n[server]\nreturn_grace = \"18s\"\n[faktory]\nrequeue_on_worker_death = true\n[history]\nkeep = \"2d\"\n",
     )
     .unwrap();
     let expected = windlass_engine::Limits {
@@ -179,6 +180,10 @@ fn limits_are_converted_to_the_engines_units() {
         losses_max: 16,
         loss_pause_ms: 17_000,
         page_max: 11,
+        history: windlass_engine::HistoryRules {
+            keep_ms: 172_800_000,
+            ..windlass_engine::HistoryRules::default()
+        },
     };
     assert_eq!(config.for_server().engine_limits(), expected);
     let quarter = parse("[limits]\njobs_bytes_max = \"2KiB\"\n")
