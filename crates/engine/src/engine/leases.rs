@@ -79,9 +79,10 @@ fn finish(
     };
     let id = job.id;
     let has_extra = job.extra.is_some();
-    record_end(state, slot, Ending::Done, Some(result), call.context);
     count_succeeded(state, slot);
-    if has_extra || !state.followers.is_empty() || state.schedules.have_runs() {
+    let is_asked_for = state.keeps_history || state.schedules.have_runs();
+    if has_extra || is_asked_for || !state.followers.is_empty() {
+        record_end(state, slot, Ending::Done, Some(result), call.context);
         // A client without a protocol is one of HTTP's.
         let by = state
             .clients

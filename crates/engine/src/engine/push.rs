@@ -19,7 +19,6 @@ use super::warnings::warn_keyless;
 use crate::change::Change;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
-use crate::history::Origin;
 use crate::ids::{ClientId, JobId, QueueId, Token};
 use crate::jobs::{
     Cycle, Expiry, Extra, Job, JobState, Jobs, KeyUntil, Lease, Member, Payload, Role, Slot, Track,
@@ -393,11 +392,10 @@ fn make_job(
         &new.body,
     );
     let expires = push.expires(state);
-    let origin = origin_of(state, push);
-    let extra = if origin.is_none() && is_plain(push, member, expires) {
+    let extra = if is_plain(push, member, expires) && !state.keeps_history {
         None
     } else {
-        extra_of(state, push, member, expires, origin, context)
+        extra_of(state, push, member, expires, context)
     };
     let past = new.past.as_deref().cloned().unwrap_or_default();
     // Each failure was a delivery, and so is a current lease.
@@ -455,7 +453,6 @@ fn extra_of(
     push: &Push<'_>,
     member: Option<Member>,
     expires: Expiry,
-    origin: Option<Box<Origin>>,
     context: &mut Context,
 ) -> Option<Box<Extra>> {
     let new = push.new;
@@ -486,7 +483,7 @@ fn extra_of(
         } else {
             Bytes::new()
         },
-        origin,
+        origin: origin_of(state, push),
         ..Extra::default()
     };
     debug_assert_eq!(extra.is_set(), extra != Extra::default());
