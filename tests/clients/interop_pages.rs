@@ -27,7 +27,13 @@ fn plays_with_faktory(scene: &str, others: &[&str]) {
             "[[faktory.cron]]\nschedule = \"{time}\"\njob = {{ type = \"{name}\", queue = \"reports\" }}\n"
         )
     };
-    let crons = [cron("0 3 * * *", "Nightly"), cron("@every 1h", "Hourly")].concat();
+    let history = "[history]\nkeep = \"1d\"\n[queues.mails]\nhistory = { body = \"1KiB\" }\n";
+    let crons = [
+        cron("0 3 * * *", "Nightly"),
+        cron("@every 1h", "Hourly"),
+        history.to_owned(),
+    ];
+    let crons = crons.concat();
     let daemon = common::daemon(dir.path()).set(&crons).start();
     let faktory = daemon.address("faktory").port().to_string();
     let address = at(&daemon);

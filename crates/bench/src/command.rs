@@ -30,7 +30,7 @@ struct Cli {
     )]
     cases: Vec<String>,
     /// Servers to compare: windlass, windlass-unix (over a Unix socket), windlass-watched (while it is scraped),
-    /// windlass-fair (100,000 keys take turns), gearmand, gearmand-tN (N threads), gearmand-sqlite,
+    /// windlass-fair (100,000 keys take turns), windlass-history (it keeps a history), gearmand, gearmand-tN (N threads), gearmand-sqlite,
     /// redis-{no,everysec,always}, beanstalkd, beanstalkd-{no,50ms,always}, router [default: all that are installed].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     peers: Vec<String>,

@@ -132,17 +132,23 @@ pub(crate) enum Way {
     Watched,
     /// Over TCP, while keys take turns: what stands before the first hyphen of jobs' unique ids.
     Fair,
+    /// Over TCP, with a row in the history for each job that ends.
+    History,
 }
 
-const WAYS: [(&str, Way); 4] = [
+const WAYS: [(&str, Way); 5] = [
     ("windlass", Way::Tcp),
     ("windlass-unix", Way::Unix),
     ("windlass-watched", Way::Watched),
     ("windlass-fair", Way::Fair),
+    ("windlass-history", Way::History),
 ];
 
 /// The policy of every queue of a daemon whose keys take turns.
 const FAIR: &str = "\n[queues.\"*\"]\nkey = { unique = true, split = \"-\" }\nfair = true\n";
+
+/// The settings of a daemon that keeps a history.
+const HISTORY: &str = "\n[history]\nkeep = \"7d\"\n";
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -375,6 +381,7 @@ impl Programs {
         let file = home.path().join("windlass.toml");
         let mut text = configuration(home.path(), front_end, durability, &addresses);
         text.extend((way == Way::Fair).then_some(FAIR));
+        text.extend((way == Way::History).then_some(HISTORY));
         fs::write(&file, text).map_err(Error::io("write the configuration"))?;
         let args = vec![
             "serve".to_owned(),
@@ -490,6 +497,10 @@ mod tests {
         assert_eq!(
             found("windlass-fair").unwrap(),
             ["windlass-fair-sync", "windlass-fair-interval"]
+        );
+        assert_eq!(
+            found("windlass-history").unwrap(),
+            ["windlass-history-sync", "windlass-history-interval"]
         );
         for wrong in [
             "",

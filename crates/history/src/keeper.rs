@@ -168,8 +168,9 @@ struct Work {
     shared: Arc<Shared>,
     /// The last commit whose rows are written.
     at: u64,
-    /// The last commit that the position on the disk says.
+    /// The last commit that the position on the disk says, and when it was written.
     synced: u64,
+    synced_at: Instant,
     open: BTreeMap<FileId, DayFile>,
 }
 
@@ -208,23 +209,22 @@ impl Work {
             shared,
             at,
             synced: at,
+            synced_at: Instant::now(),
             open: BTreeMap::new(),
         }
     }
 
     fn run(mut self) {
-        let (mut synced, mut tidied) = (Instant::now(), None::<Instant>);
+        let mut tidied = None::<Instant>;
         loop {
             let is_last = self.shared.stopping();
             if tidied.is_none_or(|at| at.elapsed() >= TIDY_EVERY) {
                 self.tidy();
                 tidied = Some(Instant::now());
             }
-            let made = self.catch_up();
-            let is_due = is_last || synced.elapsed() >= SYNC_EVERY;
-            let made = made.and_then(|()| if is_due { self.sync() } else { Ok(()) });
-            if is_due {
-                synced = Instant::now();
+            let mut made = self.catch_up();
+            if is_last && made.is_ok() {
+                made = self.sync();
             }
             let failed = made.is_err();
             self.tell(made.err());
@@ -249,14 +249,24 @@ impl Work {
         figures.failing = text;
     }
 
-    /// Writes the rows of all commits that are durable by now.
+    /// Writes the rows of all commits that are durable by now, and from time to time makes durable what it wrote.
     fn catch_up(&mut self) -> Result<(), Error> {
         while self.tail.newest() > self.at {
             let written = self.write_next();
-            if written.is_err() && self.tail.bytes_behind(self.at) > LAG_BYTES_MAX {
-                self.leave_out()?;
+            // Whether the disk is full, or only slower than the load: the log must not grow without end.
+            if self.tail.bytes_behind(self.at) > LAG_BYTES_MAX {
+                self.leave_out();
             }
             written?;
+            self.sync_if_due()?;
+        }
+        self.sync_if_due()
+    }
+
+    fn sync_if_due(&mut self) -> Result<(), Error> {
+        if self.synced_at.elapsed() >= SYNC_EVERY {
+            self.synced_at = Instant::now();
+            self.sync()?;
         }
         Ok(())
     }
@@ -373,22 +383,27 @@ impl Work {
     }
 
     /// Goes on at the end of the log, and counts the rows that have no place.
-    fn leave_out(&mut self) -> Result<(), Error> {
-        let (mut rows, mut upto) = (0_u64, self.at);
-        self.tail.read(self.at, &mut |entry| {
+    fn leave_out(&mut self) {
+        let newest = self.tail.newest();
+        let mut rows = 0;
+        let read = self.tail.read(self.at, &mut |entry| {
+            if entry.seq > newest {
+                return ControlFlow::Break(());
+            }
             rows += ended_rows(entry).count() as u64;
-            upto = entry.seq;
             ControlFlow::Continue(())
-        })?;
+        });
+        if let Err(error) = read {
+            tracing::error!(%error, "rows of the history were left out: the log cannot be read");
+        }
         self.shared.lock_figures().left_out += rows;
         tracing::error!(
             rows,
             "rows of the history were left out: it was too far behind the log"
         );
         // The disk may be full: what is in memory is enough to let the log forget.
-        self.at = upto;
-        self.read_to.store(upto, Ordering::Release);
-        Ok(())
+        self.at = newest;
+        self.read_to.store(newest, Ordering::Release);
     }
 
     /// Refuses to write when the store may soon need the disk, or when the history has all that it may have.

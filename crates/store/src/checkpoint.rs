@@ -142,6 +142,7 @@ impl Checkpointer {
             bytes: point.bytes,
         };
         let (garbage, garbage_next) = (Vec::new(), Vec::new());
+        let keep_from = limits.keep_from.unwrap_or(u64::MAX);
         let made = Self {
             table,
             tail,
@@ -154,7 +155,7 @@ impl Checkpointer {
             forgotten: point.before,
             wants_rebuild: false,
             pin: Weak::new(),
-            read_to: Arc::new(AtomicU64::new(u64::MAX)),
+            read_to: Arc::new(AtomicU64::new(keep_from)),
             living: Box::new(|| u64::MAX),
             figures,
         };

@@ -401,3 +401,113 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_read() {
     assert_eq!(answer.unreadable.len(), 1, "{:?}", answer.unreadable);
     assert!(answer.unreadable[0].starts_with("1970-01-03.7d: "));
 }
+
+/// The middle and the 95th of a hundred times, in milliseconds.
+fn times(label: &str, mut ask: impl FnMut(u64)) {
+    let mut times: Vec<Duration> = (0..100)
+        .map(|n| {
+            let begun = Instant::now();
+            ask(n);
+            begun.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    println!(
+        "{label:<50} p50 {:>9.1?}   p95 {:>9.1?}",
+        times[50], times[95]
+    );
+}
+
+/// Prints how long questions take. One day is written, and copied for the others, so a name is in all of them.
+///
+/// `WINDLASS_HISTORY_ROWS=1700000 WINDLASS_HISTORY_DAYS=30 cargo test --release -p windlass-history many_rows -- --ignored --nocapture`
+#[test]
+#[ignore = "needs 15 GB of disk and some minutes"]
+fn questions_to_many_rows() {
+    let setting =
+        |name: &str, default| std::env::var(name).map_or(default, |it| it.parse().unwrap());
+    let rows: u64 = setting("WINDLASS_HISTORY_ROWS", 20_000);
+    let days: u64 = setting("WINDLASS_HISTORY_DAYS", 3);
+    let folder = tempfile::tempdir().unwrap();
+    let first = FileId::of(DAY_MS, 7 * DAY_MS);
+    let mut file = DayFile::open(folder.path(), first, STORE).unwrap();
+    let begun = Instant::now();
+    for batch in 0..rows.div_ceil(5_000) {
+        let numbers = batch * 5_000..rows.min((batch + 1) * 5_000);
+        let made: Vec<Ended> = numbers
+            .map(|n| Ended {
+                queue: format!("queue-{}", n % 100).into(),
+                ending: if n % 50 == 0 {
+                    Ending::Dead
+                } else {
+                    Ending::Done
+                },
+                body: Excerpt::of(format!("[{n}, \"some argument of a job\"]").as_bytes(), 99),
+                ..ended(n, DAY_MS + n * (DAY_MS - 1) / rows)
+            })
+            .collect();
+        file.write(made.iter().map(|row| (batch + 1, row)), batch + 1)
+            .unwrap();
+    }
+    drop(file);
+    let bytes = folder::bytes_of(folder.path(), first);
+    let each = begun.elapsed() / u32::try_from(rows).unwrap();
+    println!(
+        "{rows} rows a day, {days} days: {each:?} and {} bytes a row",
+        bytes / rows
+    );
+    for day in 2..=days {
+        let other = FileId::of(day * DAY_MS, 7 * DAY_MS);
+        std::fs::copy(first.path(folder.path()), other.path(folder.path())).unwrap();
+    }
+    let book = Book::new(folder.path().to_owned());
+    let ask = |question: Question| book.ask(&question).unwrap();
+    times("page of a queue and a day", |n| {
+        let from_ms = (1 + n % days) * DAY_MS;
+        let queue = Some(format!("queue-{n}").into());
+        let question = Question {
+            queue,
+            from_ms,
+            until_ms: from_ms + DAY_MS,
+            ..Question::default()
+        };
+        ask(question);
+    });
+    times("dead jobs of a queue, all days", |n| {
+        let queue = Some(format!("queue-{n}").into());
+        ask(Question {
+            queue,
+            endings: vec![Ending::Dead],
+            ..Question::default()
+        });
+    });
+    times("a name, all days", |n| {
+        let name = Some(format!("jid-{}", n * rows / 100).into());
+        assert_eq!(
+            ask(Question {
+                name,
+                ..Question::default()
+            })
+            .rows
+            .len() as u64,
+            days.min(100)
+        );
+    });
+    times("a job's number, all days", |n| {
+        ask(Question {
+            job: Some(JobId(n * rows / 100)),
+            ..Question::default()
+        });
+    });
+    times("a text that is nowhere (bounded at 1 s)", |n| {
+        if n < 5 {
+            ask(Question {
+                text: Some("nowhere".into()),
+                ..Question::default()
+            });
+        }
+    });
+    let begun = Instant::now();
+    folder::delete(folder.path(), first).unwrap();
+    println!("a day deleted in {:?}", begun.elapsed());
+}

@@ -238,10 +238,24 @@ impl Ended {
         let Some(failure) = &self.failure else {
             return String::new();
         };
-        match &failure.kind {
-            Some(kind) => format!("{kind}: {}", failure.message),
-            None => failure.message.clone(),
-        }
+        let parts = [
+            failure.kind.as_deref().unwrap_or_default(),
+            &failure.message,
+        ];
+        let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(": ")
+    }
+
+    /// Whether a form can push a copy of it.
+    fn has_body(&self) -> bool {
+        let kept = self.body.as_ref();
+        kept.is_some_and(|kept| kept.is_complete && kept.text.is_some())
+    }
+
+    /// Whether its last run is not among the attempts that did not succeed.
+    fn shows_last_run(&self) -> bool {
+        let last = self.history.last();
+        last.is_none_or(|last| last.began_at != self.started_at)
     }
 
     /// Who ran it.

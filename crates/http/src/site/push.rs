@@ -6,10 +6,10 @@ use askama::Template;
 use serde_json::value::RawValue;
 
 use super::shell::{Rendered, Shell, page};
-use crate::api::jobs;
+use crate::api::{ended, jobs};
 use crate::app::Shared;
 use crate::params::Segments;
-use crate::problem::Problem;
+use crate::problem::{Outcome, Problem};
 
 /// Members of a work unit that are not copied from an old job to a new one, and members with separate fields
 /// in the form.
@@ -32,7 +32,7 @@ struct Push {
     shell: Shell,
     from: Option<u64>,
     /// The protocol of that job.
-    origin: &'static str,
+    origin: String,
     /// True if the new job is one of FWP.
     is_unit: bool,
     queue: String,
@@ -54,24 +54,34 @@ struct Unit {
 /// The form. `job` is the job with the body to copy, `as` the protocol.
 pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let [job, queue, protocol] = ["job", "queue", "as"].map(|name| shell.given(name));
-    let (mut queue, mut protocol) = (queue.to_owned(), protocol.to_owned());
+    let mut protocol = protocol.to_owned();
     let no_number = |_| Problem::bad_request(format!("`{job}` is not a number"));
     let from = if job.is_empty() {
         None
     } else {
         Some(job.parse().map_err(no_number)?)
     };
-    let (mut origin, mut body) = ("http", String::new());
-    if let Some(id) = from {
-        let detail = jobs::get(app, Segments(id)).await?.0;
-        queue = detail.job.queue.to_string();
-        origin = detail.job.protocol;
-        if origin == "faktory" {
-            origin.clone_into(&mut protocol);
+    let ended = shell.given("ended");
+    let copied = if let Some(id) = from {
+        Copied::of_job(&app, id).await?
+    } else if !ended.is_empty() {
+        Copied::of_ended(&app, ended).await?
+    } else {
+        Copied {
+            from,
+            origin: "http".to_owned(),
+            queue: queue.to_owned(),
+            body: String::new(),
         }
-        body = detail
-            .body
-            .ok_or_else(|| Problem::conflict("the body is no text: a form cannot change it"))?;
+    };
+    let Copied {
+        from,
+        origin,
+        queue,
+        body,
+    } = copied;
+    if from.is_some() && origin == "faktory" {
+        protocol.clone_from(&origin);
     }
     let is_unit = protocol == "faktory";
     let unit = if is_unit {
@@ -88,6 +98,43 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
         body,
         unit,
     })
+}
+
+/// The job with the body to copy.
+struct Copied {
+    from: Option<u64>,
+    origin: String,
+    queue: String,
+    body: String,
+}
+
+impl Copied {
+    async fn of_job(app: &Shared, id: u64) -> Outcome<Self> {
+        let detail = jobs::get(app.clone(), Segments(id)).await?.0;
+        let no_text = || Problem::conflict("the body is no text: a form cannot change it");
+        Ok(Self {
+            from: Some(id),
+            origin: detail.job.protocol.to_owned(),
+            queue: detail.job.queue.to_string(),
+            body: detail.body.ok_or_else(no_text)?,
+        })
+    }
+
+    /// A job that has ended, of which the history has all of the body.
+    async fn of_ended(app: &Shared, place: &str) -> Outcome<Self> {
+        let place = place.parse().map_err(Problem::bad_request)?;
+        let row = ended::get(app.clone(), Segments(place)).await?.0;
+        let kept = row.body.filter(|kept| kept.is_complete);
+        let body = kept.and_then(|kept| kept.text).ok_or_else(|| {
+            Problem::conflict("the history has no body of this job, only a part of it, or no text")
+        })?;
+        Ok(Self {
+            from: Some(row.job),
+            origin: row.protocol,
+            queue: row.queue.to_string(),
+            body,
+        })
+    }
 }
 
 impl Unit {
