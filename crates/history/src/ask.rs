@@ -1,19 +1,20 @@
 //! Asking the history. A question reads the files of its days, the newest first, beside the thread that writes them. It
 //! never touches the engine, and it stops after a bounded time and says where to go on.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use crate::Error;
 use crate::day_file::{durations, open_to_read};
 use crate::folder::{self, FileId, RowId};
-use crate::question::{Conditions, HourRow, Hours, Question};
+use crate::question::{Conditions, HourRow, Hours, Kinds, Question};
 use crate::row::{COLUMNS, Row, number, read, text};
 
 /// How long a question may take before it answers with what it has.
@@ -127,25 +128,76 @@ impl Book {
     ///
     /// The folder cannot be read. Files that cannot be read are left out.
     pub fn hours(&self, hours: &Hours) -> Result<Vec<HourRow>, Error> {
-        let mut all = Vec::new();
         let files = folder::list(&self.folder)?.into_iter();
-        let covers = |file: &FileId| {
-            file.begins_by(hours.until_ms.saturating_sub(1)) && file.ends_after(hours.from_ms)
-        };
-        for file in files.filter(covers) {
-            let found = open_to_read(&self.folder, file).and_then(|db| hours_of(&db, hours));
-            match found {
-                Ok(found) => all.extend(found),
-                Err(error) => {
-                    tracing::debug!(%file, %error, "a file of the history cannot be read")
-                }
-            }
-        }
+        let asked = files.filter(|file| hours.covers(*file));
+        let mut all: Vec<_> = asked.flat_map(|file| self.hours_in(file, hours)).collect();
         all.sort_by(|one, two| {
             let key = |row: &HourRow| (row.hour_ms, row.queue.clone(), row.kind.clone());
             key(one).cmp(&key(two))
         });
         Ok(all)
+    }
+}
+
+/// How long figures of many days may take before they are given for fewer days.
+const KINDS_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Queues and kinds with figures of their own.
+const KINDS_MAX: usize = 1_000;
+
+impl Book {
+    /// What ended of each queue and kind. Days are read from the last one back, as far as the time allows.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read. Files that cannot be read are left out.
+    pub fn kinds(&self, hours: &Hours) -> Result<Kinds, Error> {
+        self.kinds_within(hours, KINDS_TIME_MAX)
+    }
+
+    fn kinds_within(&self, hours: &Hours, time: Duration) -> Result<Kinds, Error> {
+        let end = Instant::now() + time;
+        let mut sums = HashMap::<(Bytes, Bytes), HourRow>::new();
+        let mut kinds = Kinds {
+            from_ms: hours.from_ms,
+            ..Kinds::default()
+        };
+        let files: Vec<FileId> = folder::list(&self.folder)?
+            .into_iter()
+            .filter(|file| hours.covers(*file))
+            .collect();
+        for day in files.chunk_by(|one, two| one.day == two.day) {
+            for row in day.iter().flat_map(|file| self.hours_in(*file, hours)) {
+                let key = (row.queue.clone(), row.kind.clone());
+                let is_known = sums.len() < KINDS_MAX || sums.contains_key(&key);
+                if is_known {
+                    sums.entry(key)
+                        .and_modify(|sum| sum.add(&row))
+                        .or_insert(row);
+                } else if let Some(others) = &mut kinds.others {
+                    others.add(&row);
+                } else {
+                    kinds.others = Some(row);
+                }
+            }
+            if Instant::now() >= end
+                && let Some(file) = day.first()
+            {
+                kinds.from_ms = kinds.from_ms.max(file.begin_ms());
+                break;
+            }
+        }
+        kinds.rows = sums.into_values().collect();
+        Ok(kinds)
+    }
+
+    /// The hours in one file; none if it cannot be read.
+    fn hours_in(&self, file: FileId, hours: &Hours) -> Vec<HourRow> {
+        let found = open_to_read(&self.folder, file).and_then(|db| hours_of(&db, hours));
+        found.unwrap_or_else(|error| {
+            tracing::debug!(%file, %error, "a file of the history cannot be read");
+            Vec::new()
+        })
     }
 }
 
@@ -330,11 +382,11 @@ fn hours_of(db: &Connection, hours: &Hours) -> rusqlite::Result<Vec<HourRow>> {
     let count = |row: &rusqlite::Row<'_>, column| -> rusqlite::Result<u64> {
         Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or_default())
     };
-    let bytes = |row: &rusqlite::Row<'_>, column| -> rusqlite::Result<bytes::Bytes> {
+    let bytes = |row: &rusqlite::Row<'_>, column| -> rusqlite::Result<Bytes> {
         Ok(match row.get::<_, Value>(column)? {
             Value::Text(text) => text.into(),
             Value::Blob(bytes) => bytes.into(),
-            Value::Null | Value::Integer(_) | Value::Real(_) => bytes::Bytes::new(),
+            Value::Null | Value::Integer(_) | Value::Real(_) => Bytes::new(),
         })
     };
     let mut statement = db.prepare(&sql)?;

@@ -50,6 +50,11 @@ impl FileId {
         (self.day as u64 + 1 + self.keep_days as u64).saturating_mul(DAY_MS)
     }
 
+    /// When its day begins.
+    pub(crate) const fn begin_ms(self) -> u64 {
+        (self.day as u64).saturating_mul(DAY_MS)
+    }
+
     /// Whether a time is on its day, or after it.
     pub(crate) const fn begins_by(self, ms: u64) -> bool {
         self.day as u64 * DAY_MS <= ms

@@ -5,6 +5,7 @@ use rusqlite::types::Value;
 use windlass_engine::{Ending, Histogram, JobId};
 
 use crate::ask::Cursor;
+use crate::folder::FileId;
 use crate::row::{number, text};
 
 /// Which rows. All conditions must hold.
@@ -160,7 +161,7 @@ impl Question {
     }
 
     /// Whether a row with this time of its end may be an answer.
-    pub(crate) const fn covers(&self, file: crate::folder::FileId) -> bool {
+    pub(crate) const fn covers(&self, file: FileId) -> bool {
         file.begins_by(self.until_ms.saturating_sub(1)) && file.ends_after(self.from_ms)
     }
 }
@@ -190,6 +191,17 @@ pub struct Hours {
     pub kind: Option<Bytes>,
 }
 
+/// What ended of each queue and kind over some hours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kinds {
+    /// One for each queue and kind, in no order, with the first hour in which something ended.
+    pub rows: Vec<HourRow>,
+    /// All further queues and kinds, together.
+    pub others: Option<HourRow>,
+    /// From this time on the answer is complete, in milliseconds since 1970: later than asked if its time was used up.
+    pub from_ms: u64,
+}
+
 /// What ended in an hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HourRow {
@@ -209,4 +221,23 @@ pub struct HourRow {
     pub waited: Histogram,
     /// How long they ran.
     pub ran: Histogram,
+}
+
+impl Hours {
+    /// Whether a file may have some of them.
+    pub(crate) const fn covers(&self, file: FileId) -> bool {
+        file.begins_by(self.until_ms.saturating_sub(1)) && file.ends_after(self.from_ms)
+    }
+}
+
+impl HourRow {
+    /// Adds what ended in another hour.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.hour_ms = self.hour_ms.min(other.hour_ms);
+        self.done += other.done;
+        self.failed += other.failed;
+        self.other += other.other;
+        self.waited = self.waited.merged(&other.waited, u64::saturating_add);
+        self.ran = self.ran.merged(&other.ran, u64::saturating_add);
+    }
 }

@@ -125,6 +125,9 @@ pub(crate) enum Command {
         /// The period to cover; `start` means since the daemon started.
         #[arg(long, default_value = "minutes", value_parser = ["minutes", "hour", "day", "start"])]
         span: String,
+        /// Cover this time until now from the history (`history.keep`) instead: 7d, 180d. Shows how jobs ended, by queue.
+        #[arg(long, value_name = "TIME", conflicts_with = "span")]
+        since: Option<Period>,
         #[command(flatten)]
         by: Sort,
     },

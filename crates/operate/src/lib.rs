@@ -79,7 +79,12 @@ impl Operator<'_> {
             Command::Workers(by) => self.list(WORKERS, "/workers", by).await,
             Command::Jobs(jobs) => jobs.run(self).await,
             Command::Dead(conditions) => conditions.failures(self).await,
-            Command::Kinds { span, by } => {
+            Command::Kinds {
+                since: Some(since),
+                by,
+                ..
+            } => self.ended_kinds(*since, by).await,
+            Command::Kinds { span, by, .. } => {
                 self.list(KINDS, &format!("/kinds?span={span}"), by).await
             }
             Command::History(history) => history.run(self).await,

@@ -56,6 +56,13 @@ pub(super) const KINDS: &[Column] = columns![
     "PROTOCOL" text "/protocol"
 ];
 
+pub(super) const ENDED_KINDS: &[Column] = columns![
+    "KIND" kind_or_queue "", "QUEUE" text "/queue", "DONE" number "/done", "FAILED" number "/failed", "OTHER" number "/other",
+    "WAITED P50" milliseconds "/waited/p50", "WAITED P95" milliseconds "/waited/p95",
+    "WAITED P99" milliseconds "/waited/p99",
+    "RAN P50" milliseconds "/ran/p50", "RAN P95" milliseconds "/ran/p95", "RAN P99" milliseconds "/ran/p99"
+];
+
 pub(super) const ENDED: &[Column] = columns![
     "JOB" text "/job", "OUTCOME" text "/outcome", "ENDED" text "/ended_at", "QUEUE" text "/queue", "KIND" text "/kind",
     "WAITED" milliseconds "/waited_ms", "RAN" milliseconds "/ran_ms", "TRIES" number "/attempts", "WORKER" ran_on "",
@@ -166,6 +173,16 @@ fn milliseconds(value: &Value) -> String {
         Some(ms @ 1_000..60_000) => format!("{}.{}s", ms / 1_000, ms % 1_000 / 100),
         Some(ms) => age(&Value::from(ms / 1_000)),
     }
+}
+
+/// The call made by ended jobs.
+fn kind_or_queue(row: &Value) -> String {
+    let place = if at(row, "/kind").is_null() {
+        "/queue"
+    } else {
+        "/kind"
+    };
+    text(at(row, place))
 }
 
 /// The worker that ran an ended job last.

@@ -352,7 +352,7 @@ def looks(person, axe):
     person.go("/history?outcome=dead")
     person.wait("an ended job", lambda: person.browser.refresh() is None and len(person.all("tbody th a")) > 0)
     ended = urllib.parse.urlsplit(person.one("tbody th a").get_attribute("href")).path
-    paths = [*PAGES, ended, "/history?queue=mails&since=1h", "/jobs?state=dead", "/jobs?error=x", f"/jobs/{job}", f"/push?job={job}", "/push", "/queues/mails", "/queues/mails/settings", "/dead?state=retrying", f"/batches/{batch}", "/search?q=nothing", "/search", "/nowhere", "/jobs/None"]
+    paths = [*PAGES, ended, "/history?queue=mails&since=1h", "/history/kinds?since=7d", "/jobs?state=dead", "/jobs?error=x", f"/jobs/{job}", f"/push?job={job}", "/push", "/queues/mails", "/queues/mails/settings", "/dead?state=retrying", f"/batches/{batch}", "/search?q=nothing", "/search", "/nowhere", "/jobs/None"]
     found = []
     for theme in ["light", "dark"]:
         person.emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])

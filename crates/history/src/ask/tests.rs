@@ -351,6 +351,33 @@ fn hours_count_what_ended_and_how_long_it_took() {
 }
 
 #[test]
+fn kinds_are_summed_over_days_and_over_fewer_if_there_is_no_time() {
+    let mut rows: Vec<Ended> = (1..=6)
+        .map(|job| ended(job, (1 + job / 3) * DAY_MS + job))
+        .collect();
+    rows[0].kind = "Other".into();
+    let (_folder, book) = book(&rows);
+    let all = Hours {
+        until_ms: u64::MAX,
+        ..Hours::default()
+    };
+    let kinds = book.kinds(&all).unwrap();
+    let mut shown: Vec<_> = kinds
+        .rows
+        .iter()
+        .map(|row| (row.kind.clone(), row.done, row.ran.count()))
+        .collect();
+    shown.sort();
+    assert_eq!(shown, [("Other".into(), 1, 1), ("SendMail".into(), 5, 5)]);
+    assert_eq!((kinds.others, kinds.from_ms), (None, 0));
+    let last = book.kinds_within(&all, Duration::ZERO).unwrap();
+    assert_eq!(
+        (last.rows.len(), last.rows[0].done, last.from_ms),
+        (1, 1, 3 * DAY_MS)
+    );
+}
+
+#[test]
 fn rows_of_a_queue_a_job_and_a_name_are_found_by_an_index() {
     let (folder, _book) = book(&[ended(1, DAY_MS)]);
     let db = open_to_read(folder.path(), FileId::of(DAY_MS, 7 * DAY_MS)).unwrap();

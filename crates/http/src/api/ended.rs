@@ -1,5 +1,6 @@
 //! The history: jobs that have ended, from files that no other request waits for.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
@@ -383,6 +384,37 @@ view! {
     }
 }
 
+/// What ended of each kind, those with the most ends first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EndedKindPage {
+    /// A row for each queue and kind: the 1,000 that were met first, the last days first.
+    pub(crate) kinds: Vec<EndedKind>,
+    /// All others, together; null if there are none.
+    pub(crate) others: Option<HourTotal>,
+    /// Since when they are counted: later than asked if there were too many days to read at once.
+    pub(crate) from: Option<String>,
+}
+
+view! {
+    /// What ended of a queue and kind.
+    EndedKind(row: &HourRow) {
+        /// The queue.
+        queue: Name = Name(row.queue.clone()),
+        /// What the jobs call, if that is not their queue.
+        kind: Option<Name> = Name::of(&row.kind),
+        /// Jobs that succeeded.
+        done: u64 = row.done,
+        /// Jobs that failed for good.
+        failed: u64 = row.failed,
+        /// Jobs that were cancelled, deleted or replaced, or expired.
+        other: u64 = row.other,
+        /// How long they waited, from ready to taken.
+        waited: Durations = Durations::of(&row.waited),
+        /// How long they ran.
+        ran: Durations = Durations::of(&row.ran),
+    }
+}
+
 fn moment(ms: Option<u64>) -> Option<String> {
     ms.and_then(|ms| moment_text(Timestamp(ms)))
 }
@@ -525,32 +557,60 @@ pub(crate) async fn hours(
     }))
 }
 
+/// What ended of each kind
+///
+/// By queue and kind, over as many days as the history has. `from`, `until` and `since` as for the hours.
+#[utoipa::path(get, path = "/api/v1/ended/kinds", tag = "jobs", operation_id = "ended_kinds", params(WhichHours), responses(
+    (status = 200, body = EndedKindPage), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
+))]
+pub(crate) async fn kinds(
+    app: Shared,
+    Params(which): Params<WhichHours>,
+) -> Outcome<Json<EndedKindPage>> {
+    let hours = which.hours(&app)?;
+    let mut found = ask(&app, move |book| book.kinds(&hours)).await?;
+    found.rows.sort_by_key(|row| {
+        let ends = row.done + row.failed + row.other;
+        (Reverse(ends), row.queue.clone(), row.kind.clone())
+    });
+    Ok(Json(EndedKindPage {
+        kinds: found.rows.iter().map(EndedKind::of).collect(),
+        others: found.others.map(|others| HourTotal::of(&[others])),
+        from: moment(Some(found.from_ms)),
+    }))
+}
+
 /// The hours as the history has them.
 pub(crate) async fn of_hours(app: &App, which: WhichHours) -> Outcome<Vec<HourRow>> {
-    let WhichHours {
-        from,
-        until,
-        since,
-        queue,
-        kind,
-    } = which;
-    let is_open = from.is_none() && since.is_none();
-    let span = Span {
-        day: None,
-        from: from.as_deref(),
-        until: until.as_deref(),
-        since: since.or(is_open.then_some(Period::from_days(1))),
-    };
-    let (from_ms, until_ms) = span.bounds(app)?;
-    let until_ms = until_ms.min(app.now().wall.0.saturating_add(HOUR_MS));
-    if until_ms.saturating_sub(from_ms) > (HOURS_MAX + 1) * HOUR_MS {
+    let hours = which.hours(app)?;
+    if hours.until_ms.saturating_sub(hours.from_ms) > (HOURS_MAX + 1) * HOUR_MS {
         return Err(Problem::bad_request("at most 31 days at once"));
     }
-    let hours = Hours {
-        from_ms,
-        until_ms,
-        queue: queue.map(|name| name.0),
-        kind: kind.map(|name| name.0),
-    };
     ask(app, move |book| book.hours(&hours)).await
+}
+
+impl WhichHours {
+    fn hours(self, app: &App) -> Outcome<Hours> {
+        let Self {
+            from,
+            until,
+            since,
+            queue,
+            kind,
+        } = self;
+        let is_open = from.is_none() && since.is_none();
+        let span = Span {
+            day: None,
+            from: from.as_deref(),
+            until: until.as_deref(),
+            since: since.or(is_open.then_some(Period::from_days(1))),
+        };
+        let (from_ms, until_ms) = span.bounds(app)?;
+        Ok(Hours {
+            from_ms,
+            until_ms: until_ms.min(app.now().wall.0.saturating_add(HOUR_MS)),
+            queue: queue.map(|name| name.0),
+            kind: kind.map(|name| name.0),
+        })
+    }
 }

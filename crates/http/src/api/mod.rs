@@ -94,7 +94,7 @@ fn reading() -> OpenApiRouter<Arc<App>> {
     handlers! {
         status: status;
         history: history;
-        ended: list, get, hours;
+        ended: list, get, hours, kinds;
         metrics: metrics;
         queues: list, get;
         policies: get, get_policy;

@@ -9,7 +9,7 @@ use windlass_engine::{Ending, Timestamp};
 
 use super::shell::{Rendered, Shell, page};
 use crate::api::ended::{
-    self, Ended, EndedPage, HourTotal, Kept, Outcomes, Place, Which, WhichHours,
+    self, Ended, EndedKindPage, EndedPage, HourTotal, Kept, Outcomes, Place, Which, WhichHours,
 };
 use crate::app::{App, Shared};
 use crate::params::{Known, Params, Segments};
@@ -42,6 +42,13 @@ struct OneEnd {
     parts: Vec<Part>,
 }
 
+#[derive(Debug, Template)]
+#[template(path = "history_kinds.html")]
+struct KindsOfDays {
+    shell: Shell,
+    list: EndedKindPage,
+}
+
 /// What ended in an hour, as a bar.
 #[derive(Debug)]
 struct Bar {
@@ -72,6 +79,13 @@ pub(super) async fn show(shell: Shell, app: Shared, Known(which): Known<Which>) 
         list: ended::list(app, Params(which)).await?.0,
         total: HourTotal::of(&hours),
         bars: Bar::all(&hours),
+        shell,
+    })
+}
+
+pub(super) async fn kinds(shell: Shell, app: Shared, Known(which): Known<WhichHours>) -> Rendered {
+    page(&KindsOfDays {
+        list: ended::kinds(app, Params(which)).await?.0,
         shell,
     })
 }

@@ -41,7 +41,7 @@ pub(super) async fn show(mut shell: Shell, app: Shared, Known(which): Known<Whic
 
 impl Durations {
     /// The durations, as people read them.
-    fn shown(&self) -> [String; 3] {
+    pub(super) fn shown(&self) -> [String; 3] {
         [self.p50, self.p95, self.p99].map(|ms| {
             ms.map_or_else(
                 || "–".to_owned(),

@@ -84,6 +84,7 @@ fn inside() -> Router<Arc<App>> {
         .route("/dead", get(dead::show))
         .route("/kinds", get(kinds::show))
         .route("/history", get(ended::show))
+        .route("/history/kinds", get(ended::kinds))
         .route("/history/{id}", get(ended::one))
         .route("/cluster", get(cluster::show))
         .route("/jobs", get(jobs::list))
