@@ -204,9 +204,9 @@ pub struct Ended {
     pub submits: u32,
     /// When it was last ready.
     pub ready_at: Timestamp,
-    /// When the last worker got it; `None`: none had it.
+    /// When the run began with which it ended; `None`: no worker had it at its end.
     pub started_at: Option<Timestamp>,
-    /// That worker.
+    /// The worker of that run, or of the last one before.
     pub worker: Option<Box<EndedWorker>>,
     /// How many times it was handed out.
     pub deliveries: u32,

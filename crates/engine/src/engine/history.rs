@@ -1,5 +1,8 @@
 //! Rows for the history: where a job comes from, what its worker sent, how it ended.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::identity::Push;
@@ -10,7 +13,7 @@ use crate::condition::Calls;
 use crate::context::Context;
 use crate::history::{Ended, EndedWorker, Ending, Excerpt, HistoryRules, Origin};
 use crate::ids::{JobId, QueueId};
-use crate::jobs::{Job, Slot};
+use crate::jobs::{Attempts, Extra, Job, Slot};
 use crate::request::Note;
 
 /// What the history keeps of the jobs of a queue, if anything.
@@ -29,7 +32,8 @@ pub(super) fn origin_of(state: &State, push: &Push<'_>) -> Option<Box<Origin>> {
     let client = state.clients.get(push.client);
     Some(Box::new(Origin {
         pushed_at: wall,
-        due_at: push.not_before.filter(|at| *at > wall),
+        // A rule of the queue may have set another time (`coalesce`).
+        due_at: push.new.not_before.filter(|at| *at > wall),
         producer: client.map_or_else(Box::default, |client| client.info().address.clone()),
         schedule: None,
     }))
@@ -87,19 +91,23 @@ fn row(state: &State, slot: Slot, ending: Ending, result: Option<&Bytes>) -> Opt
     let job = state.jobs.at(slot)?;
     let rules = rules(state, job.queue)?;
     let extra = job.extra.as_deref();
-    let last = extra
-        .and_then(|extra| extra.attempts.as_deref())
+    let attempts = extra.and_then(explained_attempts);
+    let last = attempts
+        .as_deref()
         .and_then(|attempts| attempts.iter().last());
-    let lease = job.lease();
-    let started_at = match lease {
+    let ended_at = state.wall();
+    // A run that ended before is another one: the job has waited since, for a worker, an operator, or its deletion.
+    let started_at = match job.lease() {
         Some(lease) => Some(lease.taken_at.shifted(state.skew_ms)),
-        None => last.map(|attempt| attempt.began_at),
+        None => last
+            .filter(|attempt| attempt.ended_at == ended_at)
+            .map(|attempt| attempt.began_at),
     };
     let in_memory = job.payload.stored().is_none();
     Some(Box::new(Ended {
         job: job.id,
         ending,
-        ended_at: state.wall(),
+        ended_at,
         keep_ms: rules.keep_ms,
         queue: state.queues.name(job.queue).cloned().unwrap_or_default(),
         protocol: job.protocol,
@@ -117,7 +125,7 @@ fn row(state: &State, slot: Slot, ending: Ending, result: Option<&Bytes>) -> Opt
         worker: worker_of(state, job),
         deliveries: job.attempts,
         failures: job.failures,
-        attempts: extra.and_then(|extra| extra.attempts.clone()),
+        attempts,
         failure: extra.and_then(|extra| extra.failure.clone()),
         progress: extra.and_then(|extra| extra.progress.clone()),
         body: in_memory
@@ -128,6 +136,15 @@ fn row(state: &State, slot: Slot, ending: Ending, result: Option<&Bytes>) -> Opt
             .and_then(|extra| extra.output.as_deref()?.of(job.attempts))
             .cloned(),
     }))
+}
+
+/// The attempts of a job, the last one with its error.
+fn explained_attempts(extra: &Extra) -> Option<Arc<Attempts>> {
+    let mut attempts = extra.attempts.clone()?;
+    if let Some(failure) = extra.failure.as_deref() {
+        Arc::make_mut(&mut attempts).explain(failure);
+    }
+    Some(attempts)
 }
 
 /// What a job calls; empty if that is its queue, or not known.
@@ -166,8 +183,18 @@ fn worker_of(state: &State, job: &Job) -> Option<Box<EndedWorker>> {
     }
     let attempts = job.extra.as_deref()?.attempts.as_deref()?;
     let last = attempts.iter().last()?;
-    Some(Box::new(EndedWorker {
-        name: Bytes::copy_from_slice(&last.worker),
-        ..EndedWorker::default()
+    // An attempt has the name of its worker, or else the address.
+    let address = std::str::from_utf8(&last.worker)
+        .ok()
+        .filter(|text| text.parse::<IpAddr>().is_ok());
+    Some(Box::new(match address {
+        Some(address) => EndedWorker {
+            address: address.into(),
+            ..EndedWorker::default()
+        },
+        None => EndedWorker {
+            name: Bytes::copy_from_slice(&last.worker),
+            ..EndedWorker::default()
+        },
     }))
 }

@@ -16,6 +16,7 @@ mod collect;
 mod common;
 mod cycle;
 mod dead;
+mod ended;
 mod expiry;
 mod flush;
 mod isolation;

@@ -236,11 +236,11 @@ view! {
         due_at: Option<String> = moment(row.due_at),
         /// When it was last ready.
         ready_at: Option<String> = moment(Some(row.ready_at)),
-        /// When its last worker got it; null if none had it.
+        /// When its last worker got it; null if none had it at its end.
         started_at: Option<String> = moment(row.started_at),
-        /// How long it waited at last, from ready to taken, in milliseconds.
+        /// How long it waited for this worker, from ready to taken, in milliseconds.
         waited_ms: Option<u64> = waited_ms,
-        /// How long its last run took, in milliseconds.
+        /// How long the run took with which it ended, in milliseconds.
         ran_ms: Option<u64> = ran_ms,
         /// The address of its producer.
         producer: Option<String> = some(&row.producer),

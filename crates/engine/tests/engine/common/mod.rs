@@ -8,8 +8,8 @@ mod asks;
 mod words;
 
 use windlass_engine::{
-    ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Engine, Event, JobId, JobState,
-    Lease, Limits, Numbered, Query, Reply, Slab, Slot, Tag, Timestamp, Warning,
+    Change, ClientCommand, ClientId, ClientInfo, Clock, Command, Context, Ended, Engine, Event,
+    JobId, JobState, Lease, Limits, Numbered, Query, Reply, Slab, Slot, Tag, Timestamp, Warning,
 };
 
 pub(crate) use asks::*;
@@ -25,6 +25,8 @@ pub(crate) struct Broker {
     pub(crate) room: u64,
     /// All warnings, turn by turn.
     pub(crate) warnings: Vec<Warning>,
+    /// The rows of the history that commands have caused.
+    pub(crate) rows: Vec<Ended>,
     tags: u64,
     turns: u64,
 }
@@ -47,6 +49,7 @@ impl Broker {
             skew_ms,
             room,
             warnings: Vec::new(),
+            rows: Vec::new(),
             tags: 0,
             turns: 0,
         };
@@ -85,6 +88,11 @@ impl Broker {
             &mut context,
         );
         self.warnings.append(&mut context.warnings);
+        for change in std::mem::take(&mut context.changes) {
+            if let Change::Ended(row) = change {
+                self.rows.push(*row);
+            }
+        }
         context.events
     }
 

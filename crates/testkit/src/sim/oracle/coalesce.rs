@@ -126,6 +126,10 @@ impl Oracle {
             "Coalesce::Begins"
         });
         if let Some(memo) = self.jobs.iter_mut().find(|memo| memo.job.id == id) {
+            // The rule's time is not one that the producer has set.
+            if let Some(origin) = memo.extra().origin.as_deref_mut() {
+                origin.due_at = new.not_before.filter(|at| *at > since);
+            }
             memo.extra().coalesced = Some(Box::new(Coalesced {
                 since,
                 submits: 1,
