@@ -80,10 +80,10 @@ impl Book {
                 if before == Some(1) {
                     continue;
                 }
-                let found =
-                    open_to_read(&self.folder, *file).and_then(|db| search.run(&db, before));
+                let found = open_to_read(&self.folder, *file)
+                    .and_then(|db| db.map(|db| search.run(&db, before)).transpose());
                 match found {
-                    Ok(found) => parts.push(found),
+                    Ok(found) => parts.extend(found),
                     Err(why) => answer.unreadable.push(format!("{file}: {why}")),
                 }
             }
@@ -111,6 +111,7 @@ impl Book {
             return Ok(None);
         }
         let found = open_to_read(&self.folder, id.file).and_then(|db| {
+            let Some(db) = db else { return Ok(None) };
             let sql = format!("SELECT {COLUMNS} FROM ended WHERE n = ?1");
             let mut rows = db.prepare(&sql)?;
             let mut rows = rows.query_map([id.n], |row| read(row, |n| RowId { n, ..id }))?;
@@ -193,7 +194,8 @@ impl Book {
 
     /// The hours in one file; none if it cannot be read.
     fn hours_in(&self, file: FileId, hours: &Hours) -> Vec<HourRow> {
-        let found = open_to_read(&self.folder, file).and_then(|db| hours_of(&db, hours));
+        let found = open_to_read(&self.folder, file)
+            .and_then(|db| db.map_or_else(|| Ok(Vec::new()), |db| hours_of(&db, hours)));
         found.unwrap_or_else(|error| {
             tracing::debug!(%file, %error, "a file of the history cannot be read");
             Vec::new()

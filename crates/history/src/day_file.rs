@@ -24,7 +24,9 @@ use crate::row::{COLUMNS, VALUES, number, text, values};
 
 const HOUR_MS: u64 = 3_600_000;
 
+/// In one transaction: a reader finds a file with all of its tables, or a new one.
 const TABLES: &str = "
+BEGIN;
 CREATE TABLE IF NOT EXISTS about (version INTEGER NOT NULL, store TEXT NOT NULL, commit_number INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS ended (
   n INTEGER PRIMARY KEY, job INTEGER NOT NULL, ending TEXT NOT NULL, ended_at INTEGER NOT NULL, queue TEXT NOT NULL,
@@ -40,6 +42,7 @@ CREATE INDEX IF NOT EXISTS ended_unique ON ended (unique_id) WHERE unique_id IS 
 CREATE TABLE IF NOT EXISTS hours (
   hour INTEGER NOT NULL, queue TEXT NOT NULL, kind TEXT NOT NULL, done INTEGER NOT NULL, failed INTEGER NOT NULL,
   other INTEGER NOT NULL, waited TEXT NOT NULL, ran TEXT NOT NULL, PRIMARY KEY (hour, queue, kind)) WITHOUT ROWID;
+COMMIT;
 ";
 
 /// The version of the tables. A file of another one is not written to.
@@ -167,13 +170,15 @@ impl DayFile {
     }
 }
 
-/// Opens a file to read it, beside the daemon that writes it.
-pub(crate) fn open_to_read(folder: &Path, id: FileId) -> rusqlite::Result<Connection> {
+/// Opens a file to read it, beside the daemon that writes it. `None`: the daemon has just begun it, or died before it had
+/// tables, so it has no rows.
+pub(crate) fn open_to_read(folder: &Path, id: FileId) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(id.path(folder), flags)?;
     db.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
     db.pragma_update(None, "query_only", true)?;
-    Ok(db)
+    let tables: i64 = db.pragma_query_value(None, "schema_version", |row| row.get(0))?;
+    Ok((tables > 0).then_some(db))
 }
 
 /// Whether an error means that the file itself cannot be used, so that another one must take its place.

@@ -380,7 +380,9 @@ fn kinds_are_summed_over_days_and_over_fewer_if_there_is_no_time() {
 #[test]
 fn rows_of_a_queue_a_job_and_a_name_are_found_by_an_index() {
     let (folder, _book) = book(&[ended(1, DAY_MS)]);
-    let db = open_to_read(folder.path(), FileId::of(DAY_MS, 7 * DAY_MS)).unwrap();
+    let db = open_to_read(folder.path(), FileId::of(DAY_MS, 7 * DAY_MS))
+        .unwrap()
+        .unwrap();
     let questions = [
         Question {
             queue: Some("mail".into()),
@@ -427,6 +429,25 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_read() {
     assert_eq!(answer.rows.len(), 1);
     assert_eq!(answer.unreadable.len(), 1, "{:?}", answer.unreadable);
     assert!(answer.unreadable[0].starts_with("1970-01-03.7d: "));
+}
+
+#[test]
+fn a_file_that_was_only_begun_has_no_rows_and_is_readable() {
+    let (folder, book) = book(&[ended(1, DAY_MS)]);
+    let begun = |day, keep_days| FileId { day, keep_days }.path(folder.path());
+    std::fs::write(begun(1, 30), b"").unwrap();
+    let db = Connection::open(begun(2, 7)).unwrap();
+    db.pragma_update(None, "journal_mode", "WAL").unwrap();
+    let answer = book.ask(&Question::default()).unwrap();
+    assert_eq!(jobs(&answer), [1]);
+    assert_eq!(answer.next, None);
+    let hours = book.hours(&Hours {
+        until_ms: u64::MAX,
+        ..Hours::default()
+    });
+    assert_eq!(hours.unwrap().len(), 1);
+    let id = "1970-01-03.7d.1".parse().unwrap();
+    assert_eq!(book.row(id).unwrap(), None);
 }
 
 /// The middle and the 95th of a hundred times, in milliseconds.
