@@ -9,6 +9,7 @@
 pub mod authority;
 pub mod backlog;
 pub mod bystander;
+pub mod ended;
 pub mod eventmq;
 pub mod fake_redis;
 pub mod faktory;

@@ -8,6 +8,7 @@ mod clocks;
 mod common;
 mod crash;
 mod damage;
+mod ended;
 mod full_disk;
 mod history;
 mod large_backlog;
