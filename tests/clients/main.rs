@@ -5,6 +5,7 @@
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod ended;
 mod examples;
 mod fleet;
 mod interop;
