@@ -252,12 +252,17 @@ impl Work {
     /// Writes the rows of all commits that are durable by now, and from time to time makes durable what it wrote.
     fn catch_up(&mut self) -> Result<(), Error> {
         while self.tail.newest() > self.at {
+            let before = self.at;
             let written = self.write_next();
             // Whether the disk is full, or only slower than the load: the log must not grow without end.
             if self.tail.bytes_behind(self.at) > LAG_BYTES_MAX {
                 self.leave_out();
             }
             written?;
+            // The log of a store that was imported is empty, and its newest commit is in the table.
+            if self.at == before {
+                break;
+            }
             self.sync_if_due()?;
         }
         self.sync_if_due()

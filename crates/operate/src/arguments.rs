@@ -121,16 +121,7 @@ pub(crate) enum Command {
     /// Show statistics per kind of job: outcomes, waiting and running times.
     ///
     /// A job's kind is what it calls: FWP's job type, Gearman's function, EventMQ's callable.
-    Kinds {
-        /// The period to cover; `start` means since the daemon started.
-        #[arg(long, default_value = "minutes", value_parser = ["minutes", "hour", "day", "start"])]
-        span: String,
-        /// Cover this time until now from the history (`history.keep`) instead: 7d, 180d. Shows how jobs ended, by queue.
-        #[arg(long, value_name = "TIME", conflicts_with = "span")]
-        since: Option<Period>,
-        #[command(flatten)]
-        by: Sort,
-    },
+    Kinds(Kinds),
     /// List jobs that have ended, most recent first, from the history (`history.keep`).
     ///
     /// `export` writes all of them, one JSON object per line.
@@ -362,6 +353,19 @@ parameters! {
     slower_than: String,
     /// With this text in a name, an error, or the stored part of body, result or output, ignoring case.
     text: String,
+}
+
+/// Over which time to show statistics.
+#[derive(Debug, Args)]
+pub(crate) struct Kinds {
+    /// The period to cover; `start` means since the daemon started.
+    #[arg(long, default_value = "minutes", value_parser = ["minutes", "hour", "day", "start"])]
+    pub(super) span: String,
+    /// Cover this time until now from the history (`history.keep`) instead: 7d, 180d. Shows how jobs ended, by queue.
+    #[arg(long, value_name = "TIME", conflicts_with = "span")]
+    pub(super) since: Option<Period>,
+    #[command(flatten)]
+    pub(super) by: Sort,
 }
 
 /// How to list ended jobs.

@@ -3,12 +3,12 @@
 use std::io::{self, Write as _};
 
 use serde_json::Value;
-use windlass_config::{Failure, Period};
+use windlass_config::Failure;
 
-use crate::arguments::{History, HistoryAction, Sort};
+use crate::arguments::{History, HistoryAction, Kinds};
 use crate::client::{encoded, with_query};
 use crate::operator::Operator;
-use crate::show::{self, ENDED, ENDED_KINDS, at, sort, text};
+use crate::show::{self, ENDED, ENDED_KINDS, KINDS, at, sort, text};
 use crate::terminal::print;
 
 /// Rows per request.
@@ -35,6 +35,22 @@ impl History {
         })
         .await?;
         operator.rows(ENDED, &all)
+    }
+}
+
+impl Kinds {
+    pub(super) async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
+        let Some(since) = self.since else {
+            let path = format!("/kinds?span={}", self.span);
+            return operator.list(KINDS, &path, &self.by).await;
+        };
+        let path = format!("/ended/kinds?since={since}");
+        let found = operator.client.get(&path).await?;
+        let mut rows = at(&found, "/kinds").as_array().cloned().unwrap_or_default();
+        if let Some(column) = &self.by.sort {
+            sort(ENDED_KINDS, &mut rows, column)?;
+        }
+        operator.rows(ENDED_KINDS, &rows)
     }
 }
 
@@ -72,19 +88,6 @@ async fn each_page(
 }
 
 impl Operator<'_> {
-    /// Shows what ended of each kind, from the history.
-    pub(crate) async fn ended_kinds(&mut self, since: Period, by: &Sort) -> Result<(), Failure> {
-        let found = self
-            .client
-            .get(&format!("/ended/kinds?since={since}"))
-            .await?;
-        let mut rows = at(&found, "/kinds").as_array().cloned().unwrap_or_default();
-        if let Some(column) = &by.sort {
-            sort(ENDED_KINDS, &mut rows, column)?;
-        }
-        self.rows(ENDED_KINDS, &rows)
-    }
-
     /// Shows a job: as it is, or if it has ended and the history has it, how it ended.
     pub(crate) async fn job(&mut self, name: &str) -> Result<(), Failure> {
         let found = match self.client.job(name).await {

@@ -44,7 +44,7 @@ pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
 pub use self::show::printable;
-use self::show::{BATCHES, CONNECTIONS, KINDS, QUEUES, SCHEDULES, WORKERS, at, many, number};
+use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, many, number};
 pub use self::terminal::print;
 use self::terminal::{confirm, print_bytes};
 
@@ -79,14 +79,7 @@ impl Operator<'_> {
             Command::Workers(by) => self.list(WORKERS, "/workers", by).await,
             Command::Jobs(jobs) => jobs.run(self).await,
             Command::Dead(conditions) => conditions.failures(self).await,
-            Command::Kinds {
-                since: Some(since),
-                by,
-                ..
-            } => self.ended_kinds(*since, by).await,
-            Command::Kinds { span, by, .. } => {
-                self.list(KINDS, &format!("/kinds?span={span}"), by).await
-            }
+            Command::Kinds(kinds) => kinds.run(self).await,
             Command::History(history) => history.run(self).await,
             Command::Job { id, body: false } => self.job(id).await,
             Command::Job { id, body: true } => {
