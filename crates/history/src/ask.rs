@@ -1,7 +1,8 @@
 //! Asking the history. A question reads the files of its days, the newest first, beside the thread that writes them. It
 //! never touches the engine, and it stops after a bounded time and says where to go on.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,7 +15,7 @@ use rusqlite::types::Value;
 use crate::Error;
 use crate::day_file::{durations, open_to_read};
 use crate::folder::{self, FileId, RowId};
-use crate::question::{Conditions, HourRow, Hours, Kinds, Question};
+use crate::question::{Conditions, Ends, HourRow, Hours, Question};
 use crate::row::{COLUMNS, Row, number, read, text};
 
 /// How long a question may take before it answers with what it has.
@@ -128,78 +129,161 @@ impl Book {
     /// # Errors
     ///
     /// The folder cannot be read. Files that cannot be read are left out.
-    pub fn hours(&self, hours: &Hours) -> Result<Vec<HourRow>, Error> {
-        let files = folder::list(&self.folder)?.into_iter();
-        let asked = files.filter(|file| hours.covers(*file));
-        let mut all: Vec<_> = asked.flat_map(|file| self.hours_in(file, hours)).collect();
-        all.sort_by(|one, two| {
+    pub fn hours(&self, hours: &Hours) -> Result<Ends, Error> {
+        let mut ends = self.sum(hours, Sums::by_hour(), SUM_TIME_MAX)?;
+        ends.rows.sort_by(|one, two| {
             let key = |row: &HourRow| (row.hour_ms, row.queue.clone(), row.kind.clone());
             key(one).cmp(&key(two))
         });
-        Ok(all)
+        Ok(ends)
     }
-}
 
-/// How long figures of many days may take before they are given for fewer days.
-const KINDS_TIME_MAX: Duration = Duration::from_secs(3);
-
-/// Queues and kinds with figures of their own.
-const KINDS_MAX: usize = 1_000;
-
-impl Book {
-    /// What ended of each queue and kind. Days are read from the last one back, as far as the time allows.
+    /// What ended of each queue and kind, those with the most ends first.
     ///
     /// # Errors
     ///
     /// The folder cannot be read. Files that cannot be read are left out.
-    pub fn kinds(&self, hours: &Hours) -> Result<Kinds, Error> {
-        self.kinds_within(hours, KINDS_TIME_MAX)
+    pub fn kinds(&self, hours: &Hours) -> Result<Ends, Error> {
+        self.kinds_within(hours, SUM_TIME_MAX)
     }
 
-    fn kinds_within(&self, hours: &Hours, time: Duration) -> Result<Kinds, Error> {
-        let end = Instant::now() + time;
-        let mut sums = HashMap::<(Bytes, Bytes), HourRow>::new();
-        let mut kinds = Kinds {
-            from_ms: hours.from_ms,
-            ..Kinds::default()
-        };
-        let files: Vec<FileId> = folder::list(&self.folder)?
-            .into_iter()
-            .filter(|file| hours.covers(*file))
-            .collect();
-        for day in files.chunk_by(|one, two| one.day == two.day) {
-            for row in day.iter().flat_map(|file| self.hours_in(*file, hours)) {
-                let key = (row.queue.clone(), row.kind.clone());
-                let is_known = sums.len() < KINDS_MAX || sums.contains_key(&key);
-                if is_known {
-                    sums.entry(key)
-                        .and_modify(|sum| sum.add(&row))
-                        .or_insert(row);
-                } else if let Some(others) = &mut kinds.others {
-                    others.add(&row);
-                } else {
-                    kinds.others = Some(row);
-                }
-            }
-            if Instant::now() >= end
-                && let Some(file) = day.first()
-            {
-                kinds.from_ms = kinds.from_ms.max(file.begin_ms());
-                break;
+    fn kinds_within(&self, hours: &Hours, time: Duration) -> Result<Ends, Error> {
+        let mut ends = self.sum(hours, Sums::by_kind(), time)?;
+        ends.rows.sort_by_key(|row| Reverse(row.ends()));
+        let least = ends.rows.split_off(ends.rows.len().min(KINDS_MAX));
+        for row in least {
+            match ends.others.first_mut() {
+                Some(others) => others.add(&row),
+                None => ends.others.push(row),
             }
         }
-        kinds.rows = sums.into_values().collect();
-        Ok(kinds)
+        Ok(ends)
     }
 
-    /// The hours in one file; none if it cannot be read.
-    fn hours_in(&self, file: FileId, hours: &Hours) -> Vec<HourRow> {
-        let found = open_to_read(&self.folder, file)
-            .and_then(|db| db.map_or_else(|| Ok(Vec::new()), |db| hours_of(&db, hours)));
-        found.unwrap_or_else(|error| {
-            tracing::debug!(%file, %error, "a file of the history cannot be read");
-            Vec::new()
-        })
+    /// Adds up the figures of hours. Days are read from the last one back, as far as the time allows: one that could not be
+    /// read to its end does not count.
+    fn sum(&self, hours: &Hours, mut sums: Sums, time: Duration) -> Result<Ends, Error> {
+        let end = Instant::now() + time;
+        let mut from_ms = hours.from_ms;
+        let files = folder::list(&self.folder)?.into_iter();
+        let files: Vec<FileId> = files.filter(|file| hours.covers(*file)).collect();
+        let mut is_first = true;
+        for day in files.chunk_by(|one, two| one.day == two.day) {
+            let mut of_day = sums.empty();
+            let read = day.iter().all(|file| {
+                let read = open_to_read(&self.folder, *file).and_then(|db| match db {
+                    // The last day is what people look at most: it gets three times as long.
+                    Some(db) if is_first => add_hours(&db, hours, end + 2 * time, &mut of_day),
+                    Some(db) => add_hours(&db, hours, end, &mut of_day),
+                    None => Ok(true),
+                });
+                read.unwrap_or_else(|error| {
+                    tracing::debug!(%file, %error, "a file of the history cannot be read");
+                    true
+                })
+            });
+            if !read {
+                break;
+            }
+            is_first = false;
+            sums.merge(of_day);
+            if let Some(file) = day.first() {
+                from_ms = hours.from_ms.max(file.begin_ms());
+            }
+            if Instant::now() >= end {
+                return Ok(sums.ends(from_ms));
+            }
+        }
+        Ok(sums.ends(if files.is_empty() {
+            hours.from_ms
+        } else {
+            from_ms
+        }))
+    }
+}
+
+/// How long figures of many days may take before they are given for fewer days.
+const SUM_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Rows of hours, and queues and kinds, that are summed on their own: all that is in memory.
+const SUMS_MAX: usize = 10_000;
+
+/// Queues and kinds with figures of their own in an answer.
+const KINDS_MAX: usize = 1_000;
+
+/// Figures that are added up.
+#[derive(Debug)]
+struct Sums {
+    by_hour: bool,
+    rows: HashMap<SumKey, HourRow>,
+    /// What is beyond [`SUMS_MAX`], by hour.
+    others: BTreeMap<u64, HourRow>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SumKey {
+    hour_ms: u64,
+    queue: Bytes,
+    kind: Bytes,
+}
+
+impl Sums {
+    fn by_hour() -> Self {
+        Self::new(true)
+    }
+
+    fn by_kind() -> Self {
+        Self::new(false)
+    }
+
+    fn new(by_hour: bool) -> Self {
+        Self {
+            by_hour,
+            rows: HashMap::new(),
+            others: BTreeMap::new(),
+        }
+    }
+
+    fn empty(&self) -> Self {
+        Self::new(self.by_hour)
+    }
+
+    fn add(&mut self, row: HourRow) {
+        let hour_ms = if self.by_hour { row.hour_ms } else { 0 };
+        let key = SumKey {
+            hour_ms,
+            queue: row.queue.clone(),
+            kind: row.kind.clone(),
+        };
+        if let Some(sum) = self.rows.get_mut(&key) {
+            sum.add(&row);
+        } else if self.rows.len() < SUMS_MAX {
+            self.rows.insert(key, row);
+        } else if let Some(sum) = self.others.get_mut(&hour_ms) {
+            sum.add(&row);
+        } else {
+            self.others.insert(hour_ms, row.of_others());
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        for row in other.rows.into_values() {
+            self.add(row);
+        }
+        for (hour_ms, row) in other.others {
+            self.others
+                .entry(hour_ms)
+                .and_modify(|sum| sum.add(&row))
+                .or_insert(row);
+        }
+    }
+
+    fn ends(self, from_ms: u64) -> Ends {
+        Ends {
+            rows: self.rows.into_values().collect(),
+            others: self.others.into_values().collect(),
+            from_ms,
+        }
     }
 }
 
@@ -366,8 +450,15 @@ impl FromStr for Cursor {
     }
 }
 
-fn hours_of(db: &Connection, hours: &Hours) -> rusqlite::Result<Vec<HourRow>> {
+/// Adds the hours in a file. Returns whether there was time for all of them.
+fn add_hours(
+    db: &Connection,
+    hours: &Hours,
+    end: Instant,
+    sums: &mut Sums,
+) -> rusqlite::Result<bool> {
     const HOUR_MS: u64 = 3_600_000;
+    const LOOK_EVERY: usize = 1_000;
     let mut sql = "SELECT hour, queue, kind, done, failed, other, waited, ran FROM hours WHERE hour >= ? AND hour < ?".to_owned();
     let mut values = vec![
         number(hours.from_ms / HOUR_MS * HOUR_MS),
@@ -381,30 +472,41 @@ fn hours_of(db: &Connection, hours: &Hours) -> rusqlite::Result<Vec<HourRow>> {
         sql.push_str(" AND CASE kind WHEN '' THEN queue ELSE kind END = ?");
         values.push(text(kind));
     }
-    let count = |row: &rusqlite::Row<'_>, column| -> rusqlite::Result<u64> {
+    let mut statement = db.prepare(&sql)?;
+    let mut rows = statement.query(rusqlite::params_from_iter(values))?;
+    for n in 1.. {
+        let Some(row) = rows.next()? else {
+            return Ok(true);
+        };
+        sums.add(hour_row(row)?);
+        if n % LOOK_EVERY == 0 && Instant::now() >= end {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn hour_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<HourRow> {
+    let count = |column| -> rusqlite::Result<u64> {
         Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or_default())
     };
-    let bytes = |row: &rusqlite::Row<'_>, column| -> rusqlite::Result<Bytes> {
+    let bytes = |column| -> rusqlite::Result<Bytes> {
         Ok(match row.get::<_, Value>(column)? {
             Value::Text(text) => text.into(),
             Value::Blob(bytes) => bytes.into(),
             Value::Null | Value::Integer(_) | Value::Real(_) => Bytes::new(),
         })
     };
-    let mut statement = db.prepare(&sql)?;
-    let rows = statement.query_map(rusqlite::params_from_iter(values), |row| {
-        Ok(HourRow {
-            hour_ms: count(row, 0)?,
-            queue: bytes(row, 1)?,
-            kind: bytes(row, 2)?,
-            done: count(row, 3)?,
-            failed: count(row, 4)?,
-            other: count(row, 5)?,
-            waited: durations(&row.get::<_, String>(6)?),
-            ran: durations(&row.get::<_, String>(7)?),
-        })
-    })?;
-    rows.collect()
+    Ok(HourRow {
+        hour_ms: count(0)?,
+        queue: bytes(1)?,
+        kind: bytes(2)?,
+        done: count(3)?,
+        failed: count(4)?,
+        other: count(5)?,
+        waited: durations(&row.get::<_, String>(6)?),
+        ran: durations(&row.get::<_, String>(7)?),
+    })
 }
 
 #[cfg(test)]

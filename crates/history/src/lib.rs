@@ -17,7 +17,7 @@ pub use ask::{Answer, Book, Cursor};
 pub use folder::{DAY_MS, RowId};
 pub use keeper::{Figures, Keeper, Limits, Watch};
 pub use position::resume_from;
-pub use question::{HourRow, Hours, Kinds, Question};
+pub use question::{Ends, HourRow, Hours, Question};
 pub use row::{Attempt, Row};
 
 /// Why the history cannot be read or written.

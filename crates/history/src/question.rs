@@ -191,14 +191,15 @@ pub struct Hours {
     pub kind: Option<Bytes>,
 }
 
-/// What ended of each queue and kind over some hours.
+/// What ended over some hours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kinds {
-    /// One for each queue and kind, in no order, with the first hour in which something ended.
+pub struct Ends {
+    /// One for each queue and kind, and each hour if that was asked for.
     pub rows: Vec<HourRow>,
-    /// All further queues and kinds, together.
-    pub others: Option<HourRow>,
-    /// From this time on the answer is complete, in milliseconds since 1970: later than asked if its time was used up.
+    /// All further queues and kinds, together: one for each hour, or one for all.
+    pub others: Vec<HourRow>,
+    /// From this time on the answer is complete, in milliseconds since 1970: later than asked if its time was used up, or
+    /// if the history begins later.
     pub from_ms: u64,
 }
 
@@ -231,6 +232,20 @@ impl Hours {
 }
 
 impl HourRow {
+    /// How many jobs ended.
+    pub const fn ends(&self) -> u64 {
+        self.done + self.failed + self.other
+    }
+
+    /// The same without its names, which stand for others, too.
+    pub(crate) fn of_others(self) -> Self {
+        Self {
+            queue: Bytes::new(),
+            kind: Bytes::new(),
+            ..self
+        }
+    }
+
     /// Adds what ended in another hour.
     pub(crate) fn add(&mut self, other: &Self) {
         self.hour_ms = self.hour_ms.min(other.hour_ms);

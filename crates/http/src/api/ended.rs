@@ -1,6 +1,5 @@
 //! The history: jobs that have ended, from files that no other request waits for.
 
-use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
@@ -10,13 +9,15 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_daemon::operator_port::history::{
-    Answer, Attempt, Book, Cursor, DAY_MS, HourRow, Hours, Question, Row, RowId,
+    Answer, Attempt, Book, Cursor, DAY_MS, Ends, HourRow, Hours, Question, Row, RowId,
 };
 use windlass_engine::{Ending, Excerpt, Histogram, JobId, Timestamp};
 
 use super::kinds::Durations;
+use super::listing::{Rows, sorted};
 use super::views::text;
 use crate::app::{App, Shared};
+use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Params, rows};
 use crate::problem::{Outcome, Problem};
@@ -198,10 +199,12 @@ pub(crate) struct EndedPage {
 /// What ended in each hour.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HourPage {
-    /// A row for each hour, queue and kind in which something ended, the oldest hour first.
+    /// A row for each hour, queue and kind in which something ended, the oldest hour first: 10,000 at most.
     pub(crate) hours: Vec<Hour>,
-    /// All of them together.
+    /// All of them together, with those that have no row.
     pub(crate) total: HourTotal,
+    /// Since when they are counted: later than asked if there was too much to read at once, or if the history begins later.
+    pub(crate) from: Option<String>,
 }
 
 view! {
@@ -365,10 +368,11 @@ view! {
 
 view! {
     /// What ended over all hours of an answer.
-    HourTotal(rows: &[HourRow]) with {
-        let sum = |of: fn(&HourRow) -> u64| rows.iter().map(of).sum();
+    HourTotal(ends: &Ends) with {
+        let rows = || ends.rows.iter().chain(&ends.others);
+        let sum = |of: fn(&HourRow) -> u64| rows().map(of).sum();
         let all = |of: fn(&HourRow) -> &Histogram| {
-            rows.iter().fold(Histogram::default(), |all, row| all.merged(of(row), u64::saturating_add))
+            rows().fold(Histogram::default(), |all, row| all.merged(of(row), u64::saturating_add))
         };
     } {
         /// Jobs that succeeded.
@@ -387,12 +391,14 @@ view! {
 /// What ended of each kind, those with the most ends first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EndedKindPage {
-    /// A row for each queue and kind: the 1,000 that were met first, the last days first.
+    /// A row for each queue and kind: the 1,000 with the most ends.
     pub(crate) kinds: Vec<EndedKind>,
     /// All others, together; null if there are none.
     pub(crate) others: Option<HourTotal>,
-    /// Since when they are counted: later than asked if there were too many days to read at once.
+    /// Since when they are counted: later than asked if there was too much to read at once, or if the history begins later.
     pub(crate) from: Option<String>,
+    /// The cursor of the next page; null at the end.
+    pub(crate) next: Option<CursorText>,
 }
 
 view! {
@@ -408,6 +414,8 @@ view! {
         failed: u64 = row.failed,
         /// Jobs that were cancelled, deleted or replaced, or expired.
         other: u64 = row.other,
+        /// All of them.
+        ends: u64 = row.ends(),
         /// How long they waited, from ready to taken.
         waited: Durations = Durations::of(&row.waited),
         /// How long they ran.
@@ -550,38 +558,86 @@ pub(crate) async fn hours(
     app: Shared,
     Params(which): Params<WhichHours>,
 ) -> Outcome<Json<HourPage>> {
-    let rows = of_hours(&app, which).await?;
+    let ends = of_hours(&app, which).await?;
     Ok(Json(HourPage {
-        hours: rows.iter().map(Hour::of).collect(),
-        total: HourTotal::of(&rows),
+        hours: ends.rows.iter().map(Hour::of).collect(),
+        total: HourTotal::of(&ends),
+        from: moment(Some(ends.from_ms)),
     }))
+}
+
+/// Over which time, and of which jobs, by kind.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhichKinds {
+    /// From the hour of this time (RFC 3339); a day ago if it is left out.
+    pub(crate) from: Option<String>,
+    /// Before this time (RFC 3339).
+    pub(crate) until: Option<String>,
+    /// Within this time until now, as `1h` or `180d`.
+    #[param(value_type = Option<String>)]
+    pub(crate) since: Option<Period>,
+    /// Of this queue.
+    pub(crate) queue: Option<Name>,
+    /// Of this kind.
+    pub(crate) kind: Option<Name>,
+    /// `next` of the page before; nothing for the first one.
+    pub(crate) cursor: Option<CursorText>,
+    /// The most rows, 1 to 1000; 100 if it is left out.
+    pub(crate) limit: Option<u32>,
+    /// A field by which the rows are sorted, as `failed` or `ran.p95`; with a `-` in front the largest comes first. Those with
+    /// the most ends come first if it is left out.
+    pub(crate) sort: Option<String>,
 }
 
 /// What ended of each kind
 ///
-/// By queue and kind, over as many days as the history has. `from`, `until` and `since` as for the hours.
-#[utoipa::path(get, path = "/api/v1/ended/kinds", tag = "jobs", operation_id = "ended_kinds", params(WhichHours), responses(
+/// By queue and kind, over as many days as the history has.
+#[utoipa::path(get, path = "/api/v1/ended/kinds", tag = "jobs", operation_id = "ended_kinds", params(WhichKinds), responses(
     (status = 200, body = EndedKindPage), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
 ))]
 pub(crate) async fn kinds(
     app: Shared,
-    Params(which): Params<WhichHours>,
+    Params(which): Params<WhichKinds>,
 ) -> Outcome<Json<EndedKindPage>> {
-    let hours = which.hours(&app)?;
-    let mut found = ask(&app, move |book| book.kinds(&hours)).await?;
-    found.rows.sort_by_key(|row| {
-        let ends = row.done + row.failed + row.other;
-        (Reverse(ends), row.queue.clone(), row.kind.clone())
-    });
+    let WhichKinds {
+        from,
+        until,
+        since,
+        queue,
+        kind,
+        cursor,
+        limit,
+        sort,
+    } = which;
+    let hours = WhichHours {
+        from,
+        until,
+        since,
+        queue,
+        kind,
+    };
+    let hours = hours.hours(&app)?;
+    let found = ask(&app, move |book| book.kinds(&hours)).await?;
+    let others = Ends {
+        others: found.others,
+        ..Ends::default()
+    };
+    let all = found.rows.iter().map(EndedKind::of).collect();
+    let sort = sort.filter(|sort| !sort.is_empty());
+    let sort = sort.unwrap_or_else(|| "-ends".to_owned());
+    let Rows { rows, next, .. } = sorted(all, &sort, cursor.unwrap_or_default().0.0, rows(limit)?)?;
     Ok(Json(EndedKindPage {
-        kinds: found.rows.iter().map(EndedKind::of).collect(),
-        others: found.others.map(|others| HourTotal::of(&[others])),
+        kinds: rows,
+        others: (!others.others.is_empty()).then(|| HourTotal::of(&others)),
         from: moment(Some(found.from_ms)),
+        next,
     }))
 }
 
 /// The hours as the history has them.
-pub(crate) async fn of_hours(app: &App, which: WhichHours) -> Outcome<Vec<HourRow>> {
+pub(crate) async fn of_hours(app: &App, which: WhichHours) -> Outcome<Ends> {
     let hours = which.hours(app)?;
     if hours.until_ms.saturating_sub(hours.from_ms) > (HOURS_MAX + 1) * HOUR_MS {
         return Err(Problem::bad_request("at most 31 days at once"));

@@ -1,15 +1,17 @@
 //! The history: jobs that have ended, what ended in each hour, and one end of a job.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use askama::Template;
 use axum::response::{IntoResponse as _, Response};
-use windlass_daemon::operator_port::history::HourRow;
+use windlass_daemon::operator_port::history::Ends;
 use windlass_engine::{Ending, Timestamp};
 
 use super::shell::{Rendered, Shell, page};
 use crate::api::ended::{
     self, Ended, EndedKindPage, EndedPage, HourTotal, Kept, Outcomes, Place, Which, WhichHours,
+    WhichKinds,
 };
 use crate::app::{App, Shared};
 use crate::params::{Known, Params, Segments};
@@ -83,7 +85,14 @@ pub(super) async fn show(shell: Shell, app: Shared, Known(which): Known<Which>) 
     })
 }
 
-pub(super) async fn kinds(shell: Shell, app: Shared, Known(which): Known<WhichHours>) -> Rendered {
+pub(super) async fn kinds(
+    mut shell: Shell,
+    app: Shared,
+    Known(which): Known<WhichKinds>,
+) -> Rendered {
+    if shell.given("sort").is_empty() {
+        shell.asked.insert("sort".to_owned(), "-ends".to_owned());
+    }
     page(&KindsOfDays {
         list: ended::kinds(app, Params(which)).await?.0,
         shell,
@@ -120,7 +129,7 @@ pub(super) async fn of_job(app: &Shared, shell: &Shell, job: u64) -> Option<Resp
 }
 
 /// What ended in the hours that are asked for: of the last day, if the question is open.
-async fn hours(app: &App, which: &Which) -> Outcome<Vec<HourRow>> {
+async fn hours(app: &App, which: &Which) -> Outcome<Ends> {
     let is_open = which.from.is_none() && which.since.is_none() && which.day.is_none();
     let (from, until) = match &which.day {
         Some(day) => (
@@ -138,24 +147,26 @@ async fn hours(app: &App, which: &Which) -> Outcome<Vec<HourRow>> {
     };
     match ended::of_hours(app, asked).await {
         // The plot is left out of a span that is too long for it.
-        Err(Problem { status: 400, .. }) if !is_open => Ok(Vec::new()),
-        rows => rows,
+        Err(Problem { status: 400, .. }) if !is_open => Ok(Ends::default()),
+        ends => ends,
     }
 }
 
 impl Bar {
     /// A bar for each hour from the first to the last one in which something ended.
-    fn all(rows: &[HourRow]) -> Vec<Self> {
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+    fn all(ends: &Ends) -> Vec<Self> {
+        let mut sums = BTreeMap::<u64, [u64; 3]>::new();
+        for row in ends.rows.iter().chain(&ends.others) {
+            let [done, failed, other] = sums.entry(row.hour_ms).or_default();
+            *done += row.done;
+            *failed += row.failed;
+            *other += row.other;
+        }
+        let Some((first, last)) = sums.keys().next().zip(sums.keys().next_back()) else {
             return Vec::new();
         };
-        let hours = (first.hour_ms..=last.hour_ms).step_by(3_600_000);
-        let of = |hour: u64| {
-            let rows = rows.iter().filter(move |row| row.hour_ms == hour);
-            rows.fold([0, 0, 0], |[done, failed, other], row| {
-                [done + row.done, failed + row.failed, other + row.other]
-            })
-        };
+        let hours = (*first..=*last).step_by(3_600_000);
+        let of = |hour: u64| sums.get(&hour).copied().unwrap_or_default();
         let counts: Vec<(u64, [u64; 3])> = hours.map(|hour| (hour, of(hour))).collect();
         let skipped = counts.len().saturating_sub(BARS_MAX);
         let counts = counts.get(skipped..).unwrap_or_default();
