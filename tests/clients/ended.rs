@@ -32,7 +32,7 @@ history = { body = "8B" }
 history = { result = "1KiB" }
 
 [queues.fwp-done]
-history = { body = "8B", result = "1KiB" }
+history = { body = "1KiB", result = "1KiB" }
 
 [queues.fwp-expired]
 ttl = "20ms"
@@ -203,9 +203,15 @@ fn attempt(attempt: &Value) -> Value {
     ))
 }
 
-/// What was kept of some bytes: all of them, or the first ones and the number of all.
+/// What was kept of some bytes: all of them, or the first ones and the number of all. Of a work unit: its arguments.
 fn excerpt(kept: &Value) -> Value {
     let text = kept["text"].as_str().unwrap();
+    // A work unit of FWP has the time of its push, whose length varies.
+    if let Ok(unit) = serde_json::from_str::<Value>(text)
+        && unit["args"].is_array()
+    {
+        return unit["args"].clone();
+    }
     if kept["is_complete"] == true {
         json!(text)
     } else {
@@ -290,7 +296,7 @@ fn ends_of_faktory() {
             (
                 P,
                 "fwp-done",
-                json!([{"kind": kind, "body": "{\"retry\"… of 162", "result": ""}]),
+                json!([{"kind": kind, "body": ["fwp-done"], "result": ""}]),
             ),
             (
                 P,

@@ -61,14 +61,21 @@ def wait_until_taken(queue):
     wait_until(f"the job of {queue} runs", lambda: [job["state"] for job in jobs(queue)] == ["leased"])
 
 
+def number(queue):
+    """A job with little time may be over before its number is asked for."""
+    if found := jobs(queue):
+        return found[0]["id"]
+    wait_until(f"the history has the job of {queue}", lambda: ask(f"/ended?queue={queue}")["ended"])
+    return ask(f"/ended?queue={queue}")["ended"][0]["job"]
+
+
 KNOWN = {}
 
 
 def know(queue, case=None, **facts):
     """Notes what is known of the only job of a queue, and its number."""
     if "job" not in facts:
-        (found,) = jobs(queue)
-        facts["job"] = found["id"]
+        facts["job"] = number(queue)
     KNOWN.setdefault(case or queue, {}).update(facts)
     return facts["job"]
 
@@ -349,11 +356,8 @@ def eventmq():
 
 
 def play_eventmq(peers):
-    def number(queue):
-        return KNOWN[queue]["job"]
-
     peers.push("emq-cancelled", "nothing")
-    ask(f"/jobs/{number('emq-cancelled')}/cancel", "POST")
+    ask(f"/jobs/{KNOWN['emq-cancelled']['job']}/cancel", "POST")
     peers.push("emq-expired", "nothing")
     wait_until_gone("emq-expired")
 
@@ -364,7 +368,7 @@ def play_eventmq(peers):
     wait_until_gone("emq-done")
     wait_until_dead("emq-dead")
     wait_until_dead("emq-failed")
-    ask(f"/jobs/{number('emq-failed')}", "DELETE")
+    ask(f"/jobs/{KNOWN['emq-failed']['job']}", "DELETE")
 
     with tempfile.NamedTemporaryFile() as held:
         peers.push("emq-lost", "hold", "emq-lost", held.name)
