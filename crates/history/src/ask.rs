@@ -21,6 +21,9 @@ use crate::row::{COLUMNS, Row, number, read, text};
 /// How long a question may take before it answers with what it has.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
+/// Bytes of bodies, results and output of one file in an answer, about: with more of them it has fewer rows.
+const BYTES_MAX: usize = 4 << 20;
+
 /// Rows of a file that are looked at between two looks at the clock.
 const STEP: i64 = 20_000;
 
@@ -299,6 +302,8 @@ struct Search<'a> {
 struct Part {
     file: FileId,
     rows: VecDeque<Row>,
+    /// Bytes of bodies, results and output in them.
+    bytes: usize,
     /// Rows from here on were looked at, and either did not match, or are in `rows` or in the answer.
     seen_to: i64,
 }
@@ -336,6 +341,7 @@ impl Search<'_> {
         let mut part = Part {
             file: self.file,
             rows: VecDeque::new(),
+            bytes: 0,
             seen_to: 1,
         };
         let last: Option<i64> = db.query_row("SELECT max(n) FROM ended", [], |row| row.get(0))?;
@@ -346,9 +352,8 @@ impl Search<'_> {
             } else {
                 (upto - STEP + 1).max(1)
             };
-            self.piece(db, from, upto, &mut part.rows)?;
             // With as many rows as are wanted there may be more below the last one.
-            let is_full = part.rows.len() >= self.limit;
+            let is_full = self.piece(db, from, upto, &mut part)?;
             part.seen_to = match part.rows.back() {
                 Some(row) if is_full => row.id.n,
                 _ => from,
@@ -361,18 +366,19 @@ impl Search<'_> {
         Ok(part)
     }
 
+    /// Looks through some rows. Returns whether the answer has enough of them.
     fn piece(
         &self,
         db: &Connection,
         from: i64,
         upto: i64,
-        into: &mut VecDeque<Row>,
-    ) -> rusqlite::Result<()> {
+        part: &mut Part,
+    ) -> rusqlite::Result<bool> {
         let sql = format!(
             "SELECT {COLUMNS} FROM ended WHERE n BETWEEN ? AND ?{} ORDER BY n DESC LIMIT ?",
             self.conditions.sql
         );
-        let room = self.limit.saturating_sub(into.len());
+        let room = self.limit.saturating_sub(part.rows.len());
         let values = [Value::Integer(from), Value::Integer(upto)]
             .into_iter()
             .chain(self.conditions.values.iter().cloned())
@@ -383,9 +389,14 @@ impl Search<'_> {
             read(row, |n| RowId { file, n })
         })?;
         for row in rows {
-            into.push_back(row?);
+            let row = row?;
+            part.bytes += row.kept_bytes();
+            part.rows.push_back(row);
+            if part.bytes >= BYTES_MAX {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(part.rows.len() >= self.limit)
     }
 }
 

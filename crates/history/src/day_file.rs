@@ -88,9 +88,18 @@ impl DayFile {
         db.execute_batch(TABLES)?;
         let store = format!("{store:016x}");
         let about = db
-            .query_row("SELECT store, commit_number FROM about", [], |row| {
-                Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
-            })
+            .query_row(
+                "SELECT store, commit_number, version FROM about",
+                [],
+                |row| {
+                    let version = row.get(2)?;
+                    if version == VERSION {
+                        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
+                    } else {
+                        Err(rusqlite::Error::IntegralValueOutOfRange(2, version))
+                    }
+                },
+            )
             .optional()?;
         let commit = match about {
             Some((known, commit)) if known == store => commit,
@@ -187,7 +196,7 @@ pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error, Error::File { why, .. } if matches!(
         why.sqlite_error_code(),
         Some(DatabaseCorrupt | NotADatabase | SchemaChanged)
-    ) || matches!(why, rusqlite::Error::SqlInputError { .. }))
+    ) || matches!(why, rusqlite::Error::SqlInputError { .. } | rusqlite::Error::IntegralValueOutOfRange(..)))
 }
 
 /// A row of `hours`.

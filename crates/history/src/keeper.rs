@@ -358,6 +358,11 @@ impl Work {
     }
 
     fn file(&mut self, id: FileId) -> Result<&mut DayFile, Error> {
+        // Somebody may have deleted it: what is written to it then would be lost.
+        let is_there = id.path(&self.folder).exists();
+        if !is_there {
+            self.open.remove(&id);
+        }
         if !self.open.contains_key(&id) {
             // Those of the oldest days are done with.
             while self.open.len() >= OPEN_MAX {

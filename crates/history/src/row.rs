@@ -75,6 +75,17 @@ pub struct Row {
     pub output: Option<Excerpt>,
 }
 
+impl Row {
+    /// Bytes of what was kept of its body, result and output.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let kept = [&self.body, &self.result, &self.output];
+        kept.into_iter()
+            .flatten()
+            .map(|kept| kept.bytes.len())
+            .sum()
+    }
+}
+
 /// An attempt that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Attempt {

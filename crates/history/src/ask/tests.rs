@@ -304,6 +304,33 @@ fn a_question_goes_on_where_its_limit_or_its_time_ended() {
 }
 
 #[test]
+fn an_answer_with_large_bodies_has_fewer_rows() {
+    let large = vec![b'x'; BYTES_MAX / 3];
+    let rows: Vec<Ended> = (1..=7)
+        .map(|job| Ended {
+            body: Excerpt::of(&large, u32::MAX),
+            ..ended(job, DAY_MS + job)
+        })
+        .collect();
+    let (_folder, book) = book(&rows);
+    let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let question = Question {
+            after,
+            ..Question::default()
+        };
+        let answer = book.ask(&question).unwrap();
+        found.extend(jobs(&answer));
+        pages += 1;
+        after = answer.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((&*found, pages), (&[7, 6, 5, 4, 3, 2, 1][..], 2));
+}
+
+#[test]
 fn a_file_has_each_commit_once_and_begins_anew_with_another_store() {
     let folder = tempfile::tempdir().unwrap();
     let row = ended(1, DAY_MS);

@@ -174,6 +174,27 @@ fn a_damaged_file_is_set_aside_and_another_one_takes_its_place() {
 }
 
 #[test]
+fn a_file_of_another_version_is_set_aside_and_one_that_was_deleted_is_made_again() {
+    let mut place = Place::new();
+    let at = now_ms();
+    let id = FileId::of(at, 7 * DAY_MS);
+    place.end_at(1, at);
+    place.work(NO_LIMITS).catch_up().unwrap();
+    let path = id.path(place.folder.path());
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute("UPDATE about SET version = 2", []).unwrap();
+    drop(db);
+    place.end_at(2, at);
+    let mut work = place.work(NO_LIMITS);
+    work.catch_up().unwrap();
+    assert!(place.folder.path().join(format!("{id}.damaged-1")).exists());
+    folder::delete(place.folder.path(), id).unwrap();
+    place.end_at(3, at);
+    work.catch_up().unwrap();
+    assert_eq!(place.jobs(), [3]);
+}
+
+#[test]
 fn days_are_deleted_when_their_time_is_over_and_the_oldest_when_there_are_too_many_bytes() {
     let mut place = Place::new();
     let today = now_ms() / DAY_MS;
