@@ -233,6 +233,8 @@ pub struct BatchView {
     pub complete: CallbackState,
     /// The `success` callback.
     pub success: CallbackState,
+    /// The number, which rows of the history have.
+    pub id: JobId,
 }
 
 /// The state of a batch's callback.

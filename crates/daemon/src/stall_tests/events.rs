@@ -84,5 +84,6 @@ const fn batch() -> BatchView {
         failed: 0,
         complete: CallbackState::None,
         success: CallbackState::None,
+        id: JobId(1),
     }
 }

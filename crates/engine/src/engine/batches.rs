@@ -234,5 +234,6 @@ fn view(batch: &Batch) -> BatchView {
         failed: at.ran - at.succeeded,
         complete: state(at.complete),
         success: state(at.success),
+        id: batch.id,
     }
 }

@@ -15,6 +15,8 @@ view! {
     Batch(view: &BatchView, app: &App, _now: Now) {
         /// Its name.
         name: Name = Name(view.name.clone()),
+        /// Its number, which rows of the history have.
+        id: u64 = view.id.0,
         /// The protocol of its producer.
         protocol: &'static str = app.protocol_name(view.protocol),
         /// The batch that it is in.

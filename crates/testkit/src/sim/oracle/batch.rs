@@ -282,6 +282,7 @@ impl Oracle {
             failed: memo.count(|share| share.ran && !share.succeeded),
             complete: state(memo.complete),
             success: state(memo.success),
+            id: memo.id,
         });
         Ok(Some(Reply::Batch(batch)))
     }
