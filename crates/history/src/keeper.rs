@@ -33,7 +33,7 @@ const TIDY_EVERY: Duration = Duration::from_secs(60);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Rows in one transaction, at most, and their bytes in the log, about: all that is in memory.
-const ROWS_MAX: usize = 5_000;
+const ROWS_MAX: usize = 20_000;
 const ROWS_BYTES_MAX: usize = 8 << 20;
 
 /// Log that may wait for the history.
@@ -249,9 +249,12 @@ impl Work {
         figures.failing = text;
     }
 
-    /// Writes the rows of all commits that are durable by now, and from time to time makes durable what it wrote.
+    /// Writes the rows of all commits that are durable by now, and from time to time makes durable what it wrote. What comes
+    /// meanwhile waits for the next time: each reading of the log begins with a segment of it, so a few rows cost as much as
+    /// many.
     fn catch_up(&mut self) -> Result<(), Error> {
-        while self.tail.newest() > self.at {
+        let newest = self.tail.newest();
+        while newest > self.at {
             let before = self.at;
             let written = self.write_next();
             // Whether the disk is full, or only slower than the load: the log must not grow without end.
