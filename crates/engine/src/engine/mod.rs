@@ -337,7 +337,7 @@ impl Engine {
         self.state.reader = Some(reader);
     }
 
-    /// Whether there is a history for the ends of jobs ([`Change::Ended`]), as [`Limits::history`] and the rules of queues
+    /// Whether there is a history for the ends of jobs ([`crate::Change::Ended`]), as [`Limits::history`] and the rules of queues
     /// ask. Until this is called there is none.
     pub fn keep_history(&mut self, keeps: bool) {
         self.state.keeps_history = keeps;
