@@ -31,6 +31,9 @@ history = { body = "8B" }
 [queues."fwp-*"]
 history = { result = "1KiB" }
 
+[queues."*-again"]
+history = { body = "1KiB" }
+
 [queues.fwp-done]
 history = { body = "1KiB", result = "1KiB" }
 
@@ -577,6 +580,15 @@ fn ends_of_jobs_that_cross_belong_together_or_meet() {
             ("gearman", "not-kept", json!([])),
         ],
     );
+}
+
+#[test]
+fn an_ended_job_is_run_again_for_the_same_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = plan(&dir).start();
+    for protocol in ["faktory", "gearman", "eventmq", "spiderq"] {
+        play(&daemon, &format!("again_{protocol}"));
+    }
 }
 
 #[test]

@@ -83,6 +83,8 @@ pub struct Origin {
     pub producer: Box<str>,
     /// The schedule of which it is a run.
     pub schedule: Option<JobId>,
+    /// The ended job that was run again as this one.
+    pub again_of: Option<JobId>,
 }
 
 impl Origin {
@@ -93,10 +95,12 @@ impl Origin {
             due_at,
             producer,
             schedule,
+            again_of,
         } = self;
         due_at.is_some() == other.due_at.is_some()
             && *producer == other.producer
             && *schedule == other.schedule
+            && *again_of == other.again_of
     }
 
     /// Bytes counted for it in memory limits.

@@ -120,6 +120,8 @@ pub struct NewJob {
     pub batch: Option<Bytes>,
     /// The history on another server, if it was imported.
     pub past: Option<Box<Past>>,
+    /// The ended job that is run again as this one, for the rows of the history.
+    pub again_of: Option<JobId>,
 }
 
 /// A job's history on another server, for imports. A schedule's template has no history.
@@ -158,6 +160,7 @@ impl NewJob {
             track_ms: 0,
             lease_ms: None,
             past: None,
+            again_of: None,
             batch: None,
         }
     }

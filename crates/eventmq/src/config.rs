@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use windlass_bridge::Origin;
 use windlass_config::{ByteSize, Error, Period, Secret, Tls, credential, positive, senseless};
-use windlass_engine::{Clash, QueueKind, Select};
+use windlass_engine::{Clash, NewJob, QueueKind, Select};
 use windlass_session::Listen;
 use windlass_session::protocol::{
-    Daemon, Endpoint, ImportTerms, Listener, Protocol, Publications, SessionFactory,
+    Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol, Publications, SessionFactory,
 };
 use windlass_zmtp::curve::CurvePublicKey;
 use windlass_zmtp::{Access, ConnectionRegistry, Role, Zmtp};
@@ -18,7 +18,7 @@ use windlass_zmtp::{Access, ConnectionRegistry, Role, Zmtp};
 use crate::bridge::EventmqOrigin;
 use crate::elsewhere::Elsewhere;
 use crate::publish::{Exchange, SubscriberSpeaker};
-use crate::session::{Directory, EventmqSpeaker, Settings};
+use crate::session::{Directory, EventmqSpeaker, Settings, without_headers};
 
 /// The protocol's name.
 const NAME: &str = "eventmq";
@@ -334,6 +334,10 @@ impl Protocol for Eventmq {
     }
 
     /// All roles share workers, schedulers and subscribers; identities belong to one role's listeners.
+    fn again(&self, ended: EndedJob<'_>) -> Result<NewJob, String> {
+        Ok(without_headers(self, ended.queue, ended.body))
+    }
+
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
         let (directory, exchange) = (
             Arc::new(Directory::new((daemon.random)())),

@@ -8,13 +8,13 @@ use windlass_bridge::{Opaque, Origin};
 use windlass_config::{
     ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Tls, senseless, within,
 };
-use windlass_engine::{Clash, QueueKind};
+use windlass_engine::{Clash, NewJob, QueueKind};
 use windlass_session::Listen;
 use windlass_session::protocol::{
-    Daemon, Endpoint, ImportTerms, Listener, Protocol, SessionFactory,
+    Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol, SessionFactory,
 };
 
-use crate::session::{GearmanSpeaker, Settings};
+use crate::session::{GearmanSpeaker, Settings, background};
 use crate::wire::{HANDLE_PREFIX_BYTES_MAX, HandlePrefix, HandlePrefixError};
 
 const PORT: u16 = 4730;
@@ -192,6 +192,10 @@ impl Protocol for Gearman {
 
     fn alias_rule(&self) -> Option<fn(&[u8]) -> bool> {
         Some(|_| true)
+    }
+
+    fn again(&self, ended: EndedJob<'_>) -> Result<NewJob, String> {
+        Ok(background(self, ended.queue, ended.body))
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {

@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS ended (
   protocol TEXT NOT NULL, name TEXT, unique_id TEXT, kind TEXT, key TEXT, pushed_at INTEGER, due_at INTEGER,
   ready_at INTEGER, started_at INTEGER, producer TEXT, worker TEXT, worker_address TEXT, worker_protocol TEXT,
   deliveries INTEGER NOT NULL, failures INTEGER NOT NULL, submits INTEGER NOT NULL, batch INTEGER, schedule INTEGER,
+  again_of INTEGER,
   error TEXT, message TEXT, backtrace TEXT, attempts TEXT, progress_done INTEGER, progress_of INTEGER,
   body TEXT, body_bytes INTEGER, result TEXT, result_bytes INTEGER, output TEXT, output_bytes INTEGER);
 CREATE INDEX IF NOT EXISTS ended_queue ON ended (queue);

@@ -31,6 +31,8 @@ pub struct Question {
     pub job: Option<JobId>,
     /// A run of this schedule.
     pub schedule: Option<JobId>,
+    /// Another run of this job, which had ended.
+    pub again_of: Option<JobId>,
     /// A member of this batch.
     pub batch: Option<JobId>,
     /// Their last run took longer than this, in milliseconds.
@@ -57,6 +59,7 @@ impl Default for Question {
             name: None,
             job: None,
             schedule: None,
+            again_of: None,
             batch: None,
             slower_than_ms: None,
             text: None,
@@ -118,6 +121,9 @@ impl Question {
         }
         if let Some(schedule) = self.schedule {
             all.and("schedule = ?", [number(schedule.0)]);
+        }
+        if let Some(job) = self.again_of {
+            all.and("again_of = ?", [number(job.0)]);
         }
         if let Some(batch) = self.batch {
             all.and("batch = ?", [number(batch.0)]);

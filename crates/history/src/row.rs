@@ -57,6 +57,8 @@ pub struct Row {
     pub batch: Option<JobId>,
     /// The schedule that made it.
     pub schedule: Option<JobId>,
+    /// The ended job that was run again as this one.
+    pub again_of: Option<JobId>,
     /// The class of its last error; empty: none.
     pub error: Bytes,
     /// The message of its last error.
@@ -107,12 +109,12 @@ pub struct Attempt {
 
 /// The columns of the table `ended`, in order. The first is the number of the row.
 pub(crate) const COLUMNS: &str = "n, job, ending, ended_at, queue, protocol, name, unique_id, kind, key, pushed_at, due_at, \
-    ready_at, started_at, producer, worker, worker_address, worker_protocol, deliveries, failures, submits, batch, schedule, \
+    ready_at, started_at, producer, worker, worker_address, worker_protocol, deliveries, failures, submits, batch, schedule, again_of, \
     error, message, backtrace, attempts, progress_done, progress_of, body, body_bytes, result, result_bytes, output, \
     output_bytes";
 
 /// How many columns there are beside the number of the row.
-pub(crate) const VALUES: usize = 34;
+pub(crate) const VALUES: usize = 35;
 
 /// The values of a row that is written, in the order of [`COLUMNS`].
 pub(crate) fn values(row: &Ended) -> [Value; VALUES] {
@@ -146,6 +148,7 @@ pub(crate) fn values(row: &Ended) -> [Value; VALUES] {
         number(row.submits.into()),
         maybe(row.batch.map(|id| id.0)),
         maybe(origin.and_then(|origin| origin.schedule).map(|id| id.0)),
+        maybe(origin.and_then(|origin| origin.again_of).map(|id| id.0)),
         text_or_null(failure.map_or(&[], |failure| &failure.kind)),
         text_or_null(failure.map_or(&[], |failure| &failure.message)),
         text_or_null(&failure.map(backtrace).unwrap_or_default()),
@@ -257,6 +260,7 @@ pub(crate) fn read(row: &rusqlite::Row<'_>, at: impl Fn(i64) -> RowId) -> rusqli
         submits: row.get("submits")?,
         batch: id("batch")?,
         schedule: id("schedule")?,
+        again_of: id("again_of")?,
         error: bytes(row, "error")?,
         message: bytes(row, "message")?,
         backtrace: bytes(row, "backtrace")?,

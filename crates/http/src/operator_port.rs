@@ -10,9 +10,10 @@ use windlass_config::{
     ByteSize, Error, ListenAddress, SOCKET, positive, senseless, system, within,
 };
 use windlass_daemon::operator_port::{Inside, OpenPort, OperatorPort, Socket};
-use windlass_engine::{Clash, QueueKind, Rights};
-use windlass_session::protocol::{Daemon, Endpoint, ImportTerms, Listener, Protocol};
+use windlass_engine::{Clash, NewJob, QueueKind, Rights};
+use windlass_session::protocol::{Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol};
 
+use crate::api::push::plain;
 use crate::config::{Configured, Http, MIB};
 use crate::login::Entries;
 use crate::prefix::Prefix;
@@ -116,6 +117,10 @@ impl Protocol for Configured {
 
     fn message_bytes_max(&self) -> ByteSize {
         self.http.body_bytes_max
+    }
+
+    fn again(&self, ended: EndedJob<'_>) -> Result<NewJob, String> {
+        Ok(plain(ended.queue, ended.body))
     }
 
     fn endpoints(&self, _daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {

@@ -124,7 +124,7 @@ pub(crate) enum Command {
     Kinds(Kinds),
     /// List jobs that have ended, most recent first, from the history (`history.keep`).
     ///
-    /// `export` writes all of them, one JSON object per line.
+    /// `export` writes all of them, one JSON object per line. `again` pushes those once more whose whole body was kept.
     History(History),
     /// Show all details of a job, and why it is not running; of an ended job, what the history keeps.
     #[command(visible_alias = "why")]
@@ -345,6 +345,9 @@ parameters! {
     /// Runs of the schedule with this number.
     #[arg(value_name = "NUMBER")]
     schedule: String,
+    /// Other runs of the ended job with this number.
+    #[arg(value_name = "NUMBER")]
+    again_of: String,
     /// Members of the batch with this number.
     #[arg(value_name = "NUMBER")]
     batch: String,
@@ -371,7 +374,7 @@ pub(crate) struct Kinds {
 /// How to list ended jobs.
 #[derive(Debug, Args)]
 pub(crate) struct History {
-    /// `export`: write all matching rows as JSON lines.
+    /// `export`: write all matching rows as JSON lines. `again`: push all matching jobs once more.
     #[arg(value_enum)]
     pub(super) action: Option<HistoryAction>,
     #[command(flatten)]
@@ -379,6 +382,12 @@ pub(crate) struct History {
     /// Maximum number of rows.
     #[arg(long, default_value_t = 100, conflicts_with = "action")]
     pub(super) limit: usize,
+    /// Only with `again`: push this many per second.
+    #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) rate: Option<u32>,
+    /// Only with `again`: all jobs; required without conditions.
+    #[arg(long)]
+    pub(super) all: bool,
 }
 
 /// What to do with ended jobs.
@@ -386,6 +395,8 @@ pub(crate) struct History {
 pub(crate) enum HistoryAction {
     /// Write them as JSON lines.
     Export,
+    /// Push them once more.
+    Again,
 }
 
 /// The order of rows.

@@ -75,7 +75,7 @@ pub(crate) struct Client {
     prefix: String,
     /// The value of `Authorization`.
     login: Option<HeaderValue>,
-    /// The status of the last refused request.
+    /// The status of the last request, if it was refused.
     refusal: Option<StatusCode>,
 }
 
@@ -343,6 +343,7 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<Response<Incoming>, Failure> {
+        self.refusal = None;
         let uri = format!("{}/api/v1{path}", self.prefix);
         let mut request = Request::builder()
             .method(method)

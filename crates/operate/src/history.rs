@@ -1,12 +1,15 @@
 //! Jobs that have ended: listing them, exporting them, and showing one.
 
 use std::io::{self, Write as _};
+use std::time::Duration;
 
+use hyper::Method;
 use serde_json::Value;
+use tokio::time::interval;
 use windlass_config::Failure;
 
 use crate::arguments::{History, HistoryAction, Kinds};
-use crate::client::{encoded, with_query};
+use crate::client::{encoded, failure, with_query};
 use crate::operator::Operator;
 use crate::show::{self, ENDED, ENDED_KINDS, KINDS, at, sort, text};
 use crate::terminal::print;
@@ -28,6 +31,12 @@ impl History {
             })
             .await;
         }
+        if self.action == Some(HistoryAction::Again) {
+            return self.again(operator, &path).await;
+        }
+        if self.rate.is_some() || self.all {
+            return Err(failure("--rate and --all are for `history again`"));
+        }
         let mut all = Vec::new();
         each_page(operator, &path, self.limit, |rows| {
             all.extend_from_slice(rows);
@@ -35,6 +44,45 @@ impl History {
         })
         .await?;
         operator.rows(ENDED, &all)
+    }
+
+    /// Pushes the jobs once more, those that ended first before the others. One that is refused does not stop the others.
+    async fn again(&self, operator: &mut Operator<'_>, path: &str) -> Result<(), Failure> {
+        let mut conditions = self.conditions.parameters().into_iter();
+        if !self.all && conditions.all(|(_, value)| value.is_none()) {
+            return Err(failure("name conditions, or --all"));
+        }
+        let mut ids = Vec::new();
+        each_page(operator, path, usize::MAX, |rows| {
+            ids.extend(rows.iter().map(|row| text(at(row, "/id"))));
+            Ok(())
+        })
+        .await?;
+        let mut ticks = self
+            .rate
+            .map(|rate| interval(Duration::from_secs(1) / rate));
+        let (mut pushed, mut refused) = (0_u64, 0_u64);
+        for id in ids.iter().rev() {
+            if let Some(ticks) = &mut ticks {
+                ticks.tick().await;
+            }
+            let path = format!("/ended/{id}/again");
+            match operator.client.change(id, Method::POST, &path).await {
+                Ok(_) => pushed += 1,
+                Err(why) if operator.client.refusal().is_some() => {
+                    refused += 1;
+                    let _ = writeln!(io::stderr(), "{why}");
+                }
+                Err(why) => {
+                    return Err(failure(format!("{why}; {pushed} were pushed before")));
+                }
+            }
+        }
+        print(&format!("{pushed} pushed, {refused} refused\n"))?;
+        if refused > 0 {
+            return Err(failure("some jobs were refused"));
+        }
+        Ok(())
     }
 }
 

@@ -240,6 +240,7 @@ pub(super) fn ended(row: &Value) -> String {
             ),
         ),
         ("schedule", text(at(row, "/schedule"))),
+        ("run again from job", text(at(row, "/again_of"))),
         ("batch", text(at(row, "/batch"))),
         ("failure", failure(at(row, "/failure"))),
         ("history", list(row, "/history", attempt).join("\n")),

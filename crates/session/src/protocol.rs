@@ -20,6 +20,23 @@ use windlass_engine::{
 use crate::alias::Aliases;
 use crate::{Closer, Conversation, Listen, Session, Speaker};
 
+/// A job of a protocol that has ended.
+#[derive(Clone, Debug)]
+pub struct EndedJob<'a> {
+    /// The name of its queue.
+    pub queue: Bytes,
+    /// Its body, whole.
+    pub body: Bytes,
+    /// Its unique id, or its key in the queue; empty: none.
+    pub unique: Bytes,
+    /// A public name that no other job has, for protocols whose jobs have one.
+    pub new_name: &'a str,
+    /// The wall clock.
+    pub wall: Timestamp,
+    /// How far it is ahead of the engine's.
+    pub skew_ms: i64,
+}
+
 /// One protocol with its configuration.
 pub trait Protocol: Send + Sync + fmt::Debug {
     /// How the engine names it.
@@ -119,6 +136,20 @@ pub trait Protocol: Send + Sync + fmt::Debug {
         _skew_ms: i64,
     ) -> Option<Result<NewJob, String>> {
         None
+    }
+
+    /// A job that has ended, as a new one: with the body and the defaults of the protocol, since the history has no other
+    /// terms.
+    ///
+    /// # Errors
+    ///
+    /// Why it would be refused.
+    fn again(&self, ended: EndedJob<'_>) -> Result<NewJob, String> {
+        let EndedJob { queue, body, .. } = ended;
+        Ok(NewJob {
+            retry_default: true,
+            ..NewJob::new(self.id(), queue, body)
+        })
     }
 
     /// Its throttles of queues, with their key, if its section can have any.

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use windlass_config::{ByteSize, Error, Secret, Tls, credential, positive, senseless};
-use windlass_engine::{Clash, QueueKind};
+use windlass_engine::{Clash, NewJob, QueueKind};
 use windlass_session::Listen;
 use windlass_session::protocol::{
-    Daemon, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory,
+    Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory,
 };
 use windlass_zmtp::curve::CurvePublicKey;
 use windlass_zmtp::{Access, ConnectionRegistry, Mechanism, Role, Zmtp};
 
-use crate::session::{Counters, Settings, SpiderqSpeaker};
+use crate::session::{Counters, Settings, SpiderqSpeaker, entry};
 use crate::wire;
 
 /// The protocol's name.
@@ -319,6 +319,15 @@ impl Protocol for Spiderq {
 
     fn message_bytes_max(&self) -> ByteSize {
         self.zmtp.message_bytes_max
+    }
+
+    fn again(&self, ended: EndedJob<'_>) -> Result<NewJob, String> {
+        let mut new = entry(ended.queue, ended.unique, ended.body);
+        // An entry that is still there goes round, or was dropped: `Add` would leave it as it is.
+        if let Some(unique) = &mut new.unique {
+            unique.clash = Clash::Refuse;
+        }
+        Ok(new)
     }
 
     fn queues(&self) -> Vec<ServedQueue> {

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+import urllib.error
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -83,6 +84,21 @@ def know(queue, case=None, **facts):
 def address(socket):
     """The history has no ports."""
     return socket.getsockname()[0]
+
+
+def run_again(queue):
+    """Runs the job of a queue again that has ended."""
+    wait_until(f"the history has the job of {queue}", lambda: ask(f"/ended?queue={queue}")["ended"])
+    row = ask(f"/ended?queue={queue}")["ended"][0]
+    new = ask(f"/ended/{row['id']}/again", "POST")["id"]
+    assert new != row["job"]
+    return row["job"], new
+
+
+def wait_until_run_again(queue, old, new):
+    rows = lambda: [row for row in ask(f"/ended?again_of={old}")["ended"]]
+    wait_until(f"{queue} has run again", rows)
+    assert [(row["job"], row["outcome"], row["again_of"], row["queue"]) for row in rows()] == [(new, "done", old, queue)]
 
 
 # ---- FWP -------------------------------------------------------------------------------------------------------------
@@ -384,52 +400,57 @@ def play_eventmq(peers):
 # ---- spiderq ---------------------------------------------------------------------------------------------------------
 
 
-@scene
-def spiderq():
-    import zmq
+class Spiderq:
+    def __init__(self):
+        import zmq
 
-    socket = zmq.Context.instance().socket(zmq.REQ)
-    socket.rcvtimeo = socket.sndtimeo = PATIENCE * 1000
-    socket.connect(f"tcp://{ADDRESS['spiderq']}")
+        self.socket = zmq.Context.instance().socket(zmq.REQ)
+        self.socket.rcvtimeo = self.socket.sndtimeo = PATIENCE * 1000
+        self.socket.connect(f"tcp://{ADDRESS['spiderq']}")
 
-    def say(message):
-        socket.send(message)
-        return socket.recv()
+    def say(self, message):
+        self.socket.send(message)
+        return self.socket.recv()
 
+    @staticmethod
     def vec(data):
         return struct.pack(">I", len(data)) + data
 
-    def add(key):
-        assert say(b"\x02" + vec(key.encode()) + vec(b"old") + b"\x02") == b"\x02"
+    def add(self, key):
+        assert self.say(b"\x02" + self.vec(key.encode()) + self.vec(b"old") + b"\x02") == b"\x02"
         (job,) = [job["id"] for job in jobs("spiderq", key=key)]
         know("spiderq", case=key, job=job)
 
-    def lend(ms=600_000):
-        lent = say(b"\x04" + struct.pack(">QB", ms, 2))
+    def lend(self, ms=600_000):
+        lent = self.say(b"\x04" + struct.pack(">QB", ms, 2))
         assert lent[:1] == b"\x06", lent
         (length,) = struct.unpack_from(">I", lent, 9)
         return lent[1:9], lent[13 : 13 + length]
 
-    def repay(lease, status):
+    def repay(self, lease, status):
         lend_key, key = lease
-        assert say(b"\x05" + lend_key + vec(key) + vec(b"new") + bytes([status])) == b"\x07"
+        assert self.say(b"\x05" + lend_key + self.vec(key) + self.vec(b"new") + bytes([status])) == b"\x07"
 
-    def remove(key):
-        assert say(b"\x0c" + vec(key.encode())) == b"\x12"
+    def remove(self, key):
+        assert self.say(b"\x0c" + self.vec(key.encode())) == b"\x12"
 
+
+@scene
+def spiderq():
+    peer = Spiderq()
     for (status, way) in [(1, "penalty"), (2, "reward"), (3, "front"), (4, "drop")]:
-        add(way)
-        lease = lend()
+        peer.add(way)
+        lease = peer.lend()
         assert lease[1] == way.encode()
-        repay(lease, status)
+        peer.repay(lease, status)
         if way != "drop":
-            remove(way)
+            peer.remove(way)
     # Nobody repays the first loan. It is no end: the entry is lent again.
-    add("lost")
-    lend(ms=1)
+    peer.add("lost")
+    peer.lend(ms=1)
     wait_until("the loan is over", lambda: [job["state"] for job in jobs("spiderq", key="lost")] == ["ready"])
-    repay(lend(), 4)
-    add("cancelled")
+    peer.repay(peer.lend(), 4)
+    peer.add("cancelled")
     ask(f"/jobs/{KNOWN['cancelled']['job']}", "DELETE")
 
 
@@ -473,6 +494,72 @@ def together():
     job = ask(f"/schedules/{schedule['id']}/run", "POST")["id"]
     know("scheduled", job=job, schedule=schedule["id"], name=jobs("scheduled")[0]["name"])
     fwp.do("scheduled")
+
+
+# ---- jobs that are run again --------------------------------------------------------------------------------------------
+
+
+@scene
+def again_faktory():
+    fwp = Fwp()
+    fwp.push("fwp-again", reserve_for=120, custom={"a": 1}, at="2001-01-01T00:00:00Z")
+    fwp.do("fwp-again")
+    numbers = run_again("fwp-again")
+    job = fwp.worker._fetch(["fwp-again"])
+    assert job["jid"] != "fwp-again-0001" and "at" not in job, job
+    assert [job[name] for name in ["jobtype", "args", "reserve_for", "custom"]] == ["Type", ["fwp-again"], 120, {"a": 1}], job
+    assert fwp.worker._ack(job["jid"])
+    wait_until_run_again("fwp-again", *numbers)
+
+
+@scene
+def again_gearman():
+    peers = Gear()
+    peers.submit("gear-again", b"\xff\0")
+    peers.take("gear-again").sendWorkComplete(b"")
+    numbers = run_again("gear-again")
+    job = peers.take("gear-again")
+    assert job.arguments == b"\xff\0", job.arguments
+    job.sendWorkComplete(b"")
+    wait_until_run_again("gear-again", *numbers)
+
+
+@scene
+def again_eventmq():
+    peers = EventMq()
+    try:
+        again_of_eventmq(peers)
+    finally:
+        peers.stop()
+
+
+def again_of_eventmq(peers):
+    peers.push("emq-again", "note", "again")
+    peers.hire("emq-again")
+    wait_until_run_again("emq-again", *run_again("emq-again"))
+    with open(peers.notes.name) as notes:
+        first, second = notes.read().splitlines()
+    assert first == second and "again" in first, (first, second)
+
+
+@scene
+def again_spiderq():
+    peer = Spiderq()
+    peer.add("again")
+    peer.repay(peer.lend(), 2)
+    wait_until("the history has the entry", lambda: ask("/ended?name=again")["ended"])
+    (row,) = ask("/ended?name=again")["ended"]
+    try:
+        run_again("spiderq")
+        assert False, "two entries of one key"
+    except urllib.error.HTTPError as refused:
+        assert refused.code == 409
+    peer.remove("again")
+    new = ask(f"/ended/{row['id']}/again", "POST")["id"]
+    lease = peer.lend()
+    assert lease[1] == b"again"
+    peer.repay(lease, 2)
+    wait_until_run_again("spiderq", row["job"], new)
 
 
 @scene

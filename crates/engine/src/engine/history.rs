@@ -36,6 +36,7 @@ pub(super) fn origin_of(state: &State, push: &Push<'_>) -> Option<Box<Origin>> {
         due_at: push.new.not_before.filter(|at| *at > wall),
         producer: client.map_or_else(Box::default, |client| client.info().address.clone()),
         schedule: None,
+        again_of: push.new.again_of,
     }))
 }
 

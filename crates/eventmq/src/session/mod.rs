@@ -35,6 +35,7 @@ use windlass_zmtp::{Event, Link, Message, Registration, Unsent};
 
 pub(crate) use directory::Address;
 pub use directory::Directory;
+pub use rules::without_headers;
 pub use settings::Settings;
 
 use crate::wire::{Command, Packet, unix_seconds};

@@ -11,6 +11,7 @@ use windlass_zmtp::Message;
 
 use super::Settings;
 use crate::bridge::unwrapped;
+use crate::config::Eventmq;
 use crate::wire::{Headers, Request};
 
 impl Settings {
@@ -23,7 +24,7 @@ impl Settings {
         } = *request;
         NewJob {
             meta: message.view(headers.0),
-            retry: self.retry(headers),
+            retry: retry(&self.section, headers),
             retry_default: !headers.is_retry(),
             lease_ms: headers.timeout_secs().map(|s| {
                 s.saturating_mul(1_000)
@@ -46,24 +47,29 @@ impl Settings {
             until,
         })
     }
+}
 
-    /// With `guarantee` the job must stay visible to an operator: it goes to the dead-letter queue if it fails for
-    /// good, or if too many workers were lost with it.
-    fn retry(&self, headers: Headers<'_>) -> Retry {
-        let guarantee = headers.guarantee();
-        let failures_max = match headers.retry_count() {
-            0 if self.section.keep_failed || guarantee => -1,
-            count => i32::try_from(count).unwrap_or(i32::MAX),
-        };
-        Retry {
-            failures_max,
-            losses_max: if guarantee {
-                0
-            } else {
-                self.section.losses_max
-            },
-            backoff: Backoff::None,
-        }
+/// With `guarantee` the job must stay visible to an operator: it goes to the dead-letter queue if it fails for
+/// good, or if too many workers were lost with it.
+fn retry(section: &Eventmq, headers: Headers<'_>) -> Retry {
+    let guarantee = headers.guarantee();
+    let failures_max = match headers.retry_count() {
+        0 if section.keep_failed || guarantee => -1,
+        count => i32::try_from(count).unwrap_or(i32::MAX),
+    };
+    Retry {
+        failures_max,
+        losses_max: if guarantee { 0 } else { section.losses_max },
+        backoff: Backoff::None,
+    }
+}
+
+/// The job of a request without headers.
+pub fn without_headers(section: &Eventmq, queue: Bytes, job: Bytes) -> NewJob {
+    NewJob {
+        retry: retry(section, Headers::default()),
+        retry_default: true,
+        ..NewJob::new(Protocol::EVENTMQ, queue, job)
     }
 }
 
@@ -84,7 +90,6 @@ mod tests {
     use windlass_config::Period;
 
     use super::*;
-    use crate::config::Eventmq;
 
     #[test]
     fn headers_set_the_terms_of_a_job() {

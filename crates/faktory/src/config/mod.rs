@@ -14,7 +14,7 @@ use windlass_config::{
 use windlass_engine::{Clash, Limits, NewJob, QueueKind, Timestamp};
 use windlass_session::Listen;
 use windlass_session::protocol::{
-    Daemon, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory,
+    Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory,
 };
 
 pub use cron::{Cron, CronJob, NotJson};
@@ -206,6 +206,10 @@ impl Protocol for Faktory {
         skew_ms: i64,
     ) -> Option<Result<NewJob, String>> {
         Some(Settings::new(self.clone(), Timestamp(0)).unit(queue, name, text, wall, skew_ms))
+    }
+
+    fn again(&self, ended: EndedJob<'_>) -> Result<NewJob, String> {
+        Settings::new(self.clone(), Timestamp(0)).again(&ended)
     }
 
     fn throttles(&self) -> Option<(&'static str, &Throttles)> {

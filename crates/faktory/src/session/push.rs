@@ -2,12 +2,16 @@
 //!
 //! Spec: "`PUSH` Command", "Work units".
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use windlass_engine::{
     Backoff, Clash, Expiry, JobCommand, KeyUntil, NewJob, Past, Priority, Protocol, Retry,
     Timestamp, Unique,
 };
+use windlass_session::protocol::EndedJob;
 
 use super::ask::Ask;
 use super::{FaktorySpeaker, Settings, Talk, readable};
@@ -140,6 +144,22 @@ impl Settings {
             ));
         }
         new_job(self, pushed, &line, &unit)
+    }
+
+    /// The job of a work unit that has ended, with a new jid. All other members are as they were written.
+    ///
+    /// # Errors
+    ///
+    /// It is not a work unit, or PUSH would reject it.
+    pub fn again(&self, ended: &EndedJob<'_>) -> Result<NewJob, String> {
+        let mut members: BTreeMap<String, &RawValue> =
+            serde_json::from_slice(&ended.body).map_err(|_| "the body is not a work unit")?;
+        for old in ["jid", "queue", "created_at", "enqueued_at", "at", "failure"] {
+            members.remove(old);
+        }
+        let text = serde_json::to_string(&members).map_err(|error| error.to_string())?;
+        let queue = str::from_utf8(&ended.queue).map_err(|_| "the queue's name is not text")?;
+        self.unit(queue, ended.new_name, &text, ended.wall, ended.skew_ms)
     }
 }
 

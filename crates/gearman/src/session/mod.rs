@@ -33,6 +33,7 @@ use windlass_engine::{ClientCommand, ClientInfo, JobId, Notice, Protocol, Refusa
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
 pub use settings::Settings;
+pub use submit::background;
 
 use crate::wire::{ErrorReply, Frames, Handle, Message, Request, Response};
 use ask::Ask;

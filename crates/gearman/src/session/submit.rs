@@ -11,6 +11,7 @@ use windlass_engine::{
 
 use super::ask::Ask;
 use super::{GearmanSpeaker, Settings, Talk, unique};
+use crate::config::Gearman;
 use crate::wire::{Priority, Response, Submission};
 
 /// The properties of a submission beside function, id and workload.
@@ -92,8 +93,17 @@ pub(super) fn new_job(settings: &Settings, job: Submission, manner: Manner) -> N
         meta: unique::meta(&unique, &workload, &manner.reducer),
         unique: unique::key(&unique, &workload).map(clash),
         not_before: manner.not_before,
-        retry: retry(settings, manner.background),
+        retry: retry(&settings.section, manner.background),
         // The protocol cannot express a retry policy.
+        retry_default: true,
+        ..NewJob::new(Protocol::GEARMAN, function, workload)
+    }
+}
+
+/// A background job without a unique id.
+pub fn background(section: &Gearman, function: Bytes, workload: Bytes) -> NewJob {
+    NewJob {
+        retry: retry(section, true),
         retry_default: true,
         ..NewJob::new(Protocol::GEARMAN, function, workload)
     }
@@ -109,15 +119,15 @@ const fn urgency(priority: Priority) -> Urgency {
 }
 
 /// A failure is final. No client waits for a background job, so if configured it is kept for an operator.
-const fn retry(settings: &Settings, background: bool) -> Retry {
-    let failures_max = if background && settings.section.keep_failed {
+const fn retry(section: &Gearman, background: bool) -> Retry {
+    let failures_max = if background && section.keep_failed {
         -1
     } else {
         0
     };
     Retry {
         failures_max,
-        losses_max: settings.section.job_retries,
+        losses_max: section.job_retries,
         backoff: Backoff::None,
     }
 }

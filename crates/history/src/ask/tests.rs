@@ -28,6 +28,7 @@ pub(crate) fn ended(job: u64, ended_at: u64) -> Ended {
             due_at: None,
             producer: "127.0.0.1:1".into(),
             schedule: None,
+            again_of: None,
         })),
         batch: None,
         submits: 1,
@@ -88,6 +89,7 @@ fn a_row_is_read_as_the_engine_wrote_it() {
             due_at: Some(Timestamp(DAY_MS + 5)),
             producer: "10.0.0.1:9".into(),
             schedule: Some(JobId(4)),
+            again_of: Some(JobId(2)),
         })),
         attempts: Some(Arc::new(attempts)),
         failure: Some(Box::new(Failure {
@@ -117,6 +119,7 @@ fn a_row_is_read_as_the_engine_wrote_it() {
         (Some(DAY_MS), Some(DAY_MS + 5))
     );
     assert_eq!((row.batch, row.schedule), (Some(JobId(3)), Some(JobId(4))));
+    assert_eq!(row.again_of, Some(JobId(2)));
     assert_eq!(
         (&*row.protocol, &*row.worker_protocol),
         ("faktory", "gearman")

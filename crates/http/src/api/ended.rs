@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use axum::Json;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
@@ -11,10 +12,12 @@ use windlass_config::Period;
 use windlass_daemon::operator_port::history::{
     Answer, Attempt, Book, Cursor, DAY_MS, Ends, HourRow, Hours, Question, Row, RowId,
 };
-use windlass_engine::{Ending, Excerpt, Histogram, JobId, Timestamp};
+use windlass_engine::{Ending, Excerpt, Expiry, Histogram, JobId, NewJob, Timestamp};
+use windlass_session::protocol::EndedJob;
 
 use super::kinds::Durations;
 use super::listing::{Rows, sorted};
+use super::push::{PushedJob, new_name, pushed};
 use super::views::text;
 use crate::app::{App, Shared};
 use crate::cursor::CursorText;
@@ -153,6 +156,8 @@ pub(crate) struct Which {
     pub(crate) job: Option<u64>,
     /// Runs of the schedule with this number.
     pub(crate) schedule: Option<u64>,
+    /// Other runs of the ended job with this number (`run_again`).
+    pub(crate) again_of: Option<u64>,
     /// Members of the batch with this number.
     pub(crate) batch: Option<u64>,
     /// Their last run took longer, as `5s`.
@@ -263,6 +268,9 @@ view! {
         batch: Option<u64> = row.batch.map(|id| id.0),
         /// The number of the schedule of which it is a run.
         schedule: Option<u64> = row.schedule.map(|id| id.0),
+        /// The number of the ended job that was run again as this one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        again_of: Option<u64> = row.again_of.map(|id| id.0),
         /// Its last failure.
         failure: Option<LastFailure> = LastFailure::of_row(row),
         /// Its attempts that did not succeed, the oldest first.
@@ -477,6 +485,7 @@ impl Which {
             name: bytes(&self.name),
             job: self.job.map(JobId),
             schedule: self.schedule.map(JobId),
+            again_of: self.again_of.map(JobId),
             batch: self.batch.map(JobId),
             slower_than_ms: self.slower_than.map(Period::as_ms),
             text: self
@@ -536,16 +545,71 @@ pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<J
 }
 
 /// One end of a job
-#[utoipa::path(get, path = "/api/v1/ended/{id}", tag = "jobs", operation_id = "get_ended", params(("id" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/ended/{end}", tag = "jobs", operation_id = "get_ended", responses(
     (status = 200, body = Ended), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
 ))]
 pub(crate) async fn get(
     app: Shared,
     crate::params::Segments(place): crate::params::Segments<Place>,
 ) -> Outcome<Json<Ended>> {
-    let row = ask(&app, move |book| book.row(place.0)).await?;
-    let row = row.ok_or_else(|| Problem::not_found(format!("there is no ended job {place}")))?;
+    let row = row(&app, place).await?;
     Ok(Json(Ended::of(&row)))
+}
+
+async fn row(app: &App, place: Place) -> Outcome<Row> {
+    let row = ask(app, move |book| book.row(place.0)).await?;
+    row.ok_or_else(|| Problem::not_found(format!("there is no ended job {place}")))
+}
+
+/// Run an ended job again
+///
+/// It is pushed to its queue as a new job of its protocol, at once: with its body, of which the history must have all, and the
+/// defaults of the protocol. A work unit of FWP keeps its own terms, a spiderq entry its key. The new job belongs to no batch and does not expire.
+/// Its row of the history names the old job (`again_of`).
+#[utoipa::path(post, path = "/api/v1/ended/{end}/again", tag = "jobs", operation_id = "run_again", responses(
+    (status = 201, body = PushedJob, headers(("location" = String, description = "The job"))),
+    (status = 200, body = PushedJob, description = "A job of the same identity waits or runs"),
+    (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem), (status = 429, body = Problem),
+    (status = 503, body = Problem)
+))]
+pub(crate) async fn again(
+    app: Shared,
+    crate::params::Segments(place): crate::params::Segments<Place>,
+) -> Outcome<Response> {
+    let Row {
+        job,
+        queue,
+        protocol,
+        unique,
+        body,
+        ..
+    } = row(&app, place).await?;
+    let whole = body.filter(|kept| kept.len == kept.bytes.len() as u64);
+    let body = whole.ok_or_else(|| {
+        Problem::conflict("the history has no body of this job, or only its beginning")
+    })?;
+    let of = app.protocols.iter().find(|it| it.id().name() == &*protocol);
+    let of = of.ok_or_else(|| {
+        Problem::conflict(format!("this daemon does not speak {protocol} any more"))
+    })?;
+    let (wall, skew_ms) = app.now().with_skew();
+    let new = of.again(EndedJob {
+        queue,
+        body: body.bytes,
+        unique,
+        new_name: &new_name(&app),
+        wall,
+        skew_ms,
+    });
+    let new = NewJob {
+        not_before: None,
+        expires: Expiry::Never,
+        batch: None,
+        past: None,
+        again_of: Some(job),
+        ..new.map_err(Problem::conflict)?
+    };
+    pushed(&app, new).await
 }
 
 /// What ended in each hour

@@ -20,7 +20,7 @@ pub(crate) mod listing;
 mod metrics;
 mod pace;
 pub(crate) mod policies;
-mod push;
+pub(crate) mod push;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod search;
@@ -129,6 +129,7 @@ fn operating() -> OpenApiRouter<Arc<App>> {
         queues: pause, resume, throttle, unthrottle, limit, unlimit;
         policies: set_policy, unset_policy;
         jobs: retry, kill, requeue;
+        ended: again;
         bulk: retry, kill, requeue;
         schedules: run, pause, resume;
         workers: quiet, stop, quiet_all, stop_all;
@@ -163,6 +164,7 @@ fn placed(path: &str) -> impl Iterator<Item = Parameter> {
         let (about, schema) = match name {
             "id" => ("Its number", u64::schema()),
             "lease" => ("The lease", String::schema()),
+            "end" => ("`id` of a row of the history", String::schema()),
             _ => ("Its name", String::schema()),
         };
         let parameter = ParameterBuilder::new()

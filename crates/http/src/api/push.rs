@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
@@ -99,7 +100,12 @@ pub(super) async fn push(
             ));
         }
     };
-    let Reply::Pushed { job, how, .. } = ask(&app, job).await? else {
+    pushed(&app, job).await
+}
+
+/// Pushes the job. The answer to the request has its number.
+pub(super) async fn pushed(app: &App, job: NewJob) -> Outcome<Response> {
+    let Reply::Pushed { job, how, .. } = ask(app, job).await? else {
         return Err(Problem::unexpected());
     };
     let status = if how == Pushed::New {
@@ -140,14 +146,36 @@ async fn ask(app: &App, job: NewJob) -> Outcome<Reply> {
     Err(Problem { detail, ..refused })
 }
 
+/// A job without any terms.
+pub(crate) fn plain(queue: Bytes, body: Bytes) -> NewJob {
+    NewJob {
+        retry: retry(None),
+        retry_default: true,
+        ..NewJob::new(Protocol::HTTP, queue, body)
+    }
+}
+
+fn retry(retries: Option<i32>) -> Retry {
+    Retry {
+        failures_max: retries.unwrap_or(RETRIES),
+        losses_max: 0,
+        backoff: Backoff::Doubling(BACKOFF_MS),
+    }
+}
+
+/// A name that no other job has.
+pub(super) fn new_name(app: &App) -> String {
+    let random = app.daemon.random;
+    format!("{:016x}{:08x}", random(), random() >> 32)
+}
+
 /// A job as a client of this protocol pushes it.
 fn unit(app: &App, protocol: Protocol, queue: &Name, body: &[u8]) -> Outcome<NewJob> {
     let text = |bytes| {
         std::str::from_utf8(bytes)
             .map_err(|_| Problem::bad_request("the body and the queue must be text"))
     };
-    let random = app.daemon.random;
-    let name = format!("{:016x}{:08x}", random(), random() >> 32);
+    let name = new_name(app);
     let (wall, skew_ms) = app.now().with_skew();
     let (queue, text) = (text(&queue.0)?, text(body)?);
     let of = app
@@ -161,7 +189,7 @@ fn unit(app: &App, protocol: Protocol, queue: &Name, body: &[u8]) -> Outcome<New
 }
 
 impl Terms {
-    fn job(self, queue: Name, body: bytes::Bytes, now: Now) -> Outcome<NewJob> {
+    fn job(self, queue: Name, body: Bytes, now: Now) -> Outcome<NewJob> {
         let Self {
             priority,
             delay,
@@ -205,11 +233,7 @@ impl Terms {
             expires: expires_in.map_or(Expiry::Never, |period| Expiry::By(now.after(period))),
             unique,
             name: name.map(|name| name.0),
-            retry: Retry {
-                failures_max: retries.unwrap_or(RETRIES),
-                losses_max: 0,
-                backoff: Backoff::Doubling(BACKOFF_MS),
-            },
+            retry: retry(retries),
             retry_default: retries.is_none(),
             result_keep_ms: keep_result.map_or(0, Period::as_ms),
             ..NewJob::new(Protocol::HTTP, queue.0, body)

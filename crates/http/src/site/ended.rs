@@ -271,6 +271,11 @@ impl Ended {
         parts.join(": ")
     }
 
+    /// Whether it can be run again.
+    fn is_whole(&self) -> bool {
+        self.body.as_ref().is_some_and(|kept| kept.is_complete)
+    }
+
     /// Whether a form can push a copy of it.
     fn has_body(&self) -> bool {
         let kept = self.body.as_ref();

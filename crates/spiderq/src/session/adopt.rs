@@ -29,15 +29,20 @@ impl Settings {
 
     /// An entry as `Add` makes it, at the tail.
     pub(super) fn entry(&self, key: Bytes, value: Bytes) -> NewJob {
-        NewJob {
-            kind: QueueKind::Cycle,
-            unique: Some(Unique {
-                key,
-                clash: Clash::Keep,
-                until: KeyUntil::End,
-            }),
-            ..NewJob::new(Protocol::SPIDERQ, self.queue.clone(), value)
-        }
+        entry(self.queue.clone(), key, value)
+    }
+}
+
+/// An entry of this queue, at the tail.
+pub fn entry(queue: Bytes, key: Bytes, value: Bytes) -> NewJob {
+    NewJob {
+        kind: QueueKind::Cycle,
+        unique: Some(Unique {
+            key,
+            clash: Clash::Keep,
+            until: KeyUntil::End,
+        }),
+        ..NewJob::new(Protocol::SPIDERQ, queue, value)
     }
 }
 

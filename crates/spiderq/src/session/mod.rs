@@ -27,6 +27,7 @@ use windlass_engine::{
 use windlass_session::{Conversation, Read, Reason, Speaker, Stop};
 use windlass_zmtp::{Event, Link, Mechanism, Registration};
 
+pub use adopt::entry;
 pub use settings::{Counters, Settings};
 
 use crate::wire::{Cut, Dialect, Fault, Mode, Patience, Reply, Request, Uncut, cut};

@@ -37,6 +37,7 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
         due_at: Some(Timestamp(1_700_000_001_000)),
         producer: "10.0.0.1:7".into(),
         schedule: Some(JobId(5)),
+        again_of: None,
     };
     let lease = Lease::new(
         Holder::Named(b"worker-7"[..].into()),
@@ -861,6 +862,19 @@ pub(crate) fn golden() -> Vec<(&'static str, Record)> {
             Record::Put(Job {
                 state: JobState::Parked,
                 extra: Some(Box::new(joined)),
+                ..jobs::plain()
+            }),
+        ),
+        (
+            "put_run_again",
+            Record::Put(Job {
+                extra: Some(Box::new(Extra {
+                    origin: Some(Box::new(Origin {
+                        again_of: Some(JobId(300)),
+                        ..origin.clone()
+                    })),
+                    ..Extra::default()
+                })),
                 ..jobs::plain()
             }),
         ),

@@ -652,19 +652,21 @@ fn any_attempt() -> impl Strategy<Value = Attempt> {
 }
 
 fn any_origin() -> impl Strategy<Value = Box<Origin>> {
-    let schedule = option::of((0..1u64 << 60).prop_map(JobId));
+    let number = || option::of((0..1u64 << 60).prop_map(JobId));
     (
         any_time(),
         option::of(any_time()),
         "[0-9.:]{0,20}",
-        schedule,
+        number(),
+        number(),
     )
-        .prop_map(|(pushed_at, due_at, producer, schedule)| {
+        .prop_map(|(pushed_at, due_at, producer, schedule, again_of)| {
             Box::new(Origin {
                 pushed_at,
                 due_at,
                 producer: producer.into(),
                 schedule,
+                again_of,
             })
         })
 }

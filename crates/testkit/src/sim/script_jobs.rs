@@ -72,6 +72,7 @@ impl Script<'_> {
             } else {
                 None
             },
+            again_of: self.rng.chance(5).then(|| JobId(self.rng.below(50))),
             ..NewJob::new(protocol, queue, body)
         };
         if self.rng.chance(20) {

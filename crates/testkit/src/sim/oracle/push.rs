@@ -258,6 +258,7 @@ impl Oracle {
             due_at: new.not_before.filter(|at| *at > wall),
             producer: producer.map_or_else(Box::default, |memo| memo.info.address.clone()),
             schedule: None,
+            again_of: new.again_of,
         }
     }
 
