@@ -77,8 +77,9 @@ impl Oracle {
 mod tests {
     use windlass_engine::{
         Backoff, Clash, ClientCommand, ClientId, ClientInfo, Coalesce, Command, Context, Engine,
-        From, JobCommand, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob, Proof,
-        Protocol, QueueCommand, QueueRules, Retry, Select, Tag, Take, TakeCommand, Unique, Wait,
+        From, HistoryRules, JobCommand, JobRef, KeyUntil, LeaseCommand, LeaseTerms, Limits, NewJob,
+        Proof, Protocol, QueueCommand, QueueRules, Retry, Select, Tag, Take, TakeCommand, Unique,
+        Wait,
     };
 
     use super::*;
@@ -95,9 +96,14 @@ mod tests {
             let limits = Limits {
                 losses_max: 0,
                 loss_pause_ms: 1_000,
+                history: HistoryRules {
+                    keep_ms: 1,
+                    ..HistoryRules::default()
+                },
                 ..Limits::default()
             };
-            let (engine, oracle) = (Engine::new(limits.clone(), 1), Oracle::new(limits));
+            let (mut engine, oracle) = (Engine::new(limits.clone(), 1), Oracle::new(limits));
+            engine.keep_history(true);
             let mut both = Self {
                 now: 1_000_000,
                 engine,
