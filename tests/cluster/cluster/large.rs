@@ -15,7 +15,8 @@ const BUFFERS: &str = "[server]\nbuffer_bytes_max = \"68MiB\"";
 /// A leader and an edge with such buffers, and this number of jobs of this many bytes.
 fn with_jobs(jobs: usize, bytes: usize) -> (Postgres, Daemons) {
     let postgres = Postgres::start();
-    let mut daemons = Daemons::on(postgres.section());
+    // No lead is lost here while a disk is slow with the bodies: the answer to a push would be unknown.
+    let mut daemons = Daemons::with_lease(postgres.section(), "1m");
     daemons.add(BUFFERS);
     daemons.add(BUFFERS);
     let mut producer = Fwp::connect(daemons[0].address("faktory"));
