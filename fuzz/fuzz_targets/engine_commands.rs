@@ -488,6 +488,7 @@ impl Again {
 impl Ruled {
     fn rules(self) -> QueueRules {
         QueueRules {
+            history: None,
             codec: [Codec::Text, Codec::Json, Codec::Base64][usize::from(self.codec % 3)],
             retry: self.retries.map(|n| Retry {
                 failures_max: i32::from(n) - 9,
