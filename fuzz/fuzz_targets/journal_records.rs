@@ -98,6 +98,7 @@ fn small() -> StoreLimits {
         table_floor_bytes: 10_000,
         table_multiple: 2,
         overflow: None,
+        keep_from: None,
     }
 }
 
