@@ -110,6 +110,7 @@ pub fn config(path: PathBuf) -> StoreConfig {
         table_floor_bytes: 10_000,
         table_multiple: 2,
         overflow: None,
+        keep_from: None,
     };
     config
 }
