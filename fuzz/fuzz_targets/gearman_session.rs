@@ -9,7 +9,7 @@ use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use windlass_config::ByteSize;
-use windlass_engine::{ClientId, Limits, Timestamp};
+use windlass_engine::{ClientId, HistoryRules, Limits, Timestamp};
 use windlass_gearman::config::{Gearman, OnTimeout};
 use windlass_gearman::session::{GearmanSpeaker, Settings};
 use windlass_gearman::wire::{self, Frames, HandlePrefix, Magic, Message, Response};
@@ -119,6 +119,12 @@ const LIMITS: Limits = Limits {
     losses_max: 2,
     loss_pause_ms: 1_000,
     page_max: 2,
+    history: HistoryRules {
+        keep_ms: 50_000,
+        body_max: 9,
+        result_max: 9,
+        output_max: 9,
+    },
 };
 
 const PEERS: usize = 3;
