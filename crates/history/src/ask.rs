@@ -67,7 +67,7 @@ impl Book {
         let after = question.after.as_ref();
         let is_asked = |file: &FileId| {
             let is_over = after.is_some_and(|after| after.is_past(file.day));
-            question.covers(*file) && !is_over
+            file.is_within(question.from_ms, question.until_ms) && !is_over
         };
         let files = folder::list(&self.folder)?.into_iter();
         let files: Vec<FileId> = files.filter(is_asked).collect();
@@ -167,9 +167,12 @@ impl Book {
     /// read to its end does not count.
     fn sum(&self, hours: &Hours, mut sums: Sums, time: Duration) -> Result<Ends, Error> {
         let end = Instant::now() + time;
-        let mut from_ms = hours.from_ms;
         let files = folder::list(&self.folder)?.into_iter();
-        let files: Vec<FileId> = files.filter(|file| hours.covers(*file)).collect();
+        let files: Vec<FileId> = files
+            .filter(|file| file.is_within(hours.from_ms, hours.until_ms))
+            .collect();
+        // Without files nothing is missing. Until a day was read, nothing is there.
+        let mut from_ms = files.first().map_or(hours.from_ms, |_| hours.until_ms);
         let mut is_first = true;
         for day in files.chunk_by(|one, two| one.day == two.day) {
             let mut of_day = sums.empty();
@@ -194,14 +197,10 @@ impl Book {
                 from_ms = hours.from_ms.max(file.begin_ms());
             }
             if Instant::now() >= end {
-                return Ok(sums.ends(from_ms));
+                break;
             }
         }
-        Ok(sums.ends(if files.is_empty() {
-            hours.from_ms
-        } else {
-            from_ms
-        }))
+        Ok(sums.ends(from_ms))
     }
 }
 

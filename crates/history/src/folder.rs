@@ -55,14 +55,14 @@ impl FileId {
         (self.day as u64).saturating_mul(DAY_MS)
     }
 
-    /// Whether a time is on its day, or after it.
-    pub(crate) const fn begins_by(self, ms: u64) -> bool {
-        self.day as u64 * DAY_MS <= ms
-    }
-
     /// Whether its day ends after a time.
     pub(crate) const fn ends_after(self, ms: u64) -> bool {
         (self.day as u64 + 1) * DAY_MS > ms
+    }
+
+    /// Whether a part of its day is from `from_ms` on and before `until_ms`.
+    pub(crate) const fn is_within(self, from_ms: u64, until_ms: u64) -> bool {
+        self.begin_ms() < until_ms && self.ends_after(from_ms)
     }
 }
 
@@ -222,6 +222,7 @@ mod tests {
     fn the_last_row_of_a_day_is_kept_for_its_whole_time() {
         let id = FileId::of(DAY_MS - 1, 2 * DAY_MS);
         assert_eq!(id.over_ms(), 3 * DAY_MS);
-        assert!(id.begins_by(0) && id.ends_after(DAY_MS - 1) && !id.ends_after(DAY_MS));
+        assert!(id.ends_after(DAY_MS - 1) && !id.ends_after(DAY_MS));
+        assert!(id.is_within(0, 1) && !id.is_within(0, 0) && !id.is_within(DAY_MS, u64::MAX));
     }
 }

@@ -6,10 +6,11 @@
 //! slowed down.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -86,11 +87,11 @@ impl Watch {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     stop: AtomicBool,
     figures: Mutex<Figures>,
-    limits: Mutex<Option<Limits>>,
+    limits: Mutex<Limits>,
 }
 
 impl Keeper {
@@ -108,8 +109,7 @@ impl Keeper {
         limits: Limits,
     ) -> Result<Self, Error> {
         std::fs::create_dir_all(&folder).map_err(|why| folder::io(&folder, why))?;
-        let shared = Arc::<Shared>::default();
-        shared.set_limits(limits);
+        let shared = Arc::new(Shared::new(limits));
         let work = Work::new(folder.clone(), store, tail, read_to, Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name("history".into())
@@ -139,25 +139,33 @@ impl Keeper {
 }
 
 impl Shared {
-    fn lock_figures(&self) -> std::sync::MutexGuard<'_, Figures> {
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(limits: Limits) -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            figures: Mutex::default(),
+            limits: Mutex::new(limits),
+        }
     }
 
     fn set_limits(&self, limits: Limits) {
-        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
+        *lock(&self.limits) = limits;
+    }
+
+    fn lock_figures(&self) -> MutexGuard<'_, Figures> {
+        lock(&self.figures)
     }
 
     fn limits(&self) -> Limits {
-        let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        limits.unwrap_or(Limits {
-            bytes_max: u64::MAX,
-            free_bytes_min: 0,
-        })
+        *lock(&self.limits)
     }
 
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Work {
@@ -280,7 +288,7 @@ impl Work {
     }
 
     fn write_next(&mut self) -> Result<(), Error> {
-        let mut batch = self.read()?;
+        let batch = self.read()?;
         if batch.upto == self.at {
             return Ok(());
         }
@@ -288,19 +296,13 @@ impl Work {
             self.check_room()?;
         }
         // A file gets its rows in one transaction, in the order of their commits.
-        batch
-            .rows
-            .sort_by_key(|(_, row)| FileId::of(row.ended_at.0, row.keep_ms));
-        let same = |one: &(u64, Ended), two: &(u64, Ended)| {
-            FileId::of(one.1.ended_at.0, one.1.keep_ms)
-                == FileId::of(two.1.ended_at.0, two.1.keep_ms)
-        };
-        for rows in batch.rows.chunk_by(same) {
-            let Some((_, first)) = rows.first() else {
-                continue;
-            };
-            let id = FileId::of(first.ended_at.0, first.keep_ms);
-            self.write(id, rows, batch.upto)?;
+        let mut files = BTreeMap::<FileId, Vec<(u64, Ended)>>::new();
+        for (seq, row) in batch.rows {
+            let id = FileId::of(row.ended_at.0, row.keep_ms);
+            files.entry(id).or_default().push((seq, row));
+        }
+        for (id, rows) in files {
+            self.write(id, &rows, batch.upto)?;
         }
         self.at = batch.upto;
         Ok(())
@@ -362,23 +364,21 @@ impl Work {
 
     fn file(&mut self, id: FileId) -> Result<&mut DayFile, Error> {
         // Somebody may have deleted it: what is written to it then would be lost.
-        let is_there = id.path(&self.folder).exists();
-        if !is_there {
+        if !id.path(&self.folder).exists() {
             self.open.remove(&id);
         }
-        if !self.open.contains_key(&id) {
-            // Those of the oldest days are done with.
-            while self.open.len() >= OPEN_MAX {
-                if let Some((_, mut file)) = self.open.pop_first() {
-                    file.sync()?;
-                }
-            }
-            let file = DayFile::open(&self.folder, id, self.store)?;
-            self.open.insert(id, file);
+        // Those of the oldest days are done with.
+        if !self.open.contains_key(&id)
+            && self.open.len() >= OPEN_MAX
+            && let Some(mut oldest) = self.open.first_entry()
+        {
+            oldest.get_mut().sync()?;
+            oldest.remove();
         }
-        self.open
-            .get_mut(&id)
-            .ok_or_else(|| folder::io(&self.folder, std::io::ErrorKind::NotFound.into()))
+        match self.open.entry(id) {
+            Entry::Occupied(file) => Ok(file.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(DayFile::open(&self.folder, id, self.store)?)),
+        }
     }
 
     /// Makes durable what was written, and lets the log forget it.
@@ -433,14 +433,10 @@ impl Work {
         if free < limits.free_bytes_min {
             return full("the disk has little space left, which is for the store");
         }
-        if self.bytes_held() > limits.bytes_max {
+        if self.shared.lock_figures().bytes > limits.bytes_max {
             return full("the history is full (history.bytes_max)");
         }
         Ok(())
-    }
-
-    fn bytes_held(&self) -> u64 {
-        self.shared.lock_figures().bytes
     }
 
     /// Deletes the files whose time is over, and the oldest ones while there are too many bytes.

@@ -5,7 +5,6 @@ use rusqlite::types::Value;
 use windlass_engine::{Ending, Histogram, JobId};
 
 use crate::ask::Cursor;
-use crate::folder::FileId;
 use crate::row::{number, text};
 
 /// Which rows. All conditions must hold.
@@ -165,11 +164,6 @@ impl Question {
         all.is_indexed = all.values.len() > plain || by_queue;
         all
     }
-
-    /// Whether a row with this time of its end may be an answer.
-    pub(crate) const fn covers(&self, file: FileId) -> bool {
-        file.begins_by(self.until_ms.saturating_sub(1)) && file.ends_after(self.from_ms)
-    }
 }
 
 /// A text for `LIKE`, in which `%` and `_` are themselves.
@@ -228,13 +222,6 @@ pub struct HourRow {
     pub waited: Histogram,
     /// How long they ran.
     pub ran: Histogram,
-}
-
-impl Hours {
-    /// Whether a file may have some of them.
-    pub(crate) const fn covers(&self, file: FileId) -> bool {
-        file.begins_by(self.until_ms.saturating_sub(1)) && file.ends_after(self.from_ms)
-    }
 }
 
 impl HourRow {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::types::Value;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{AttemptEnd, Attempts, Ended, Ending, Excerpt, Failure, JobId, Protocol};
+use windlass_engine::{Attempts, Ended, Ending, Excerpt, Failure, JobId, Protocol};
 
 use crate::folder::RowId;
 
@@ -209,24 +209,13 @@ fn attempts(all: &Attempts) -> Value {
                 worker: shown(&attempt.worker),
                 began_at: attempt.began_at.0,
                 ended_at: attempt.ended_at.0,
-                end: end_name(attempt.end).to_owned(),
+                end: attempt.end.name().to_owned(),
                 error: error.map_or_else(String::new, |error| shown(&error.kind)),
                 message: error.map_or_else(String::new, |error| shown(&error.message)),
             }
         })
         .collect();
     serde_json::to_string(&attempts).map_or(Value::Null, Value::Text)
-}
-
-const fn end_name(end: AttemptEnd) -> &'static str {
-    match end {
-        AttemptEnd::Failed => "failed",
-        AttemptEnd::Lost => "lost",
-        AttemptEnd::TimedOut => "timed out",
-        AttemptEnd::Released => "released",
-        AttemptEnd::TakenBack => "taken back",
-        AttemptEnd::Unconvertible => "unconvertible",
-    }
 }
 
 /// Reads a row of [`COLUMNS`].

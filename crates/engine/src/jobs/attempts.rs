@@ -42,6 +42,20 @@ pub enum AttemptEnd {
     Unconvertible,
 }
 
+impl AttemptEnd {
+    /// Its name, for people and in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+            Self::TimedOut => "timed out",
+            Self::Released => "released",
+            Self::TakenBack => "taken back",
+            Self::Unconvertible => "unconvertible",
+        }
+    }
+}
+
 /// An error, cut.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct AttemptError {

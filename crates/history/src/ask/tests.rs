@@ -409,6 +409,29 @@ fn kinds_are_summed_over_days_and_over_fewer_if_there_is_no_time() {
 }
 
 #[test]
+fn figures_of_a_day_that_cannot_be_read_in_time_are_not_said_to_be_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<Ended> = (0..1_500)
+        .map(|job| Ended {
+            kind: format!("kind-{job}").into(),
+            ..ended(job, DAY_MS + job)
+        })
+        .collect();
+    let id = FileId::of(DAY_MS, rows[0].keep_ms);
+    let mut file = DayFile::open(folder.path(), id, STORE).unwrap();
+    file.write(rows.iter().map(|row| (1, row)), 1).unwrap();
+    let book = Book::new(folder.path().to_owned());
+    let hours = Hours {
+        until_ms: 2 * DAY_MS,
+        ..Hours::default()
+    };
+    let in_time = book.kinds(&hours).unwrap();
+    assert_eq!((in_time.rows.len(), in_time.from_ms), (KINDS_MAX, DAY_MS));
+    let too_late = book.kinds_within(&hours, Duration::ZERO).unwrap();
+    assert_eq!((too_late.rows.len(), too_late.from_ms), (0, 2 * DAY_MS));
+}
+
+#[test]
 fn rows_of_a_queue_a_job_and_a_name_are_found_by_an_index() {
     let (folder, _book) = book(&[ended(1, DAY_MS)]);
     let db = open_to_read(folder.path(), FileId::of(DAY_MS, 7 * DAY_MS))

@@ -48,14 +48,12 @@ impl Place {
     }
 
     fn work(&self, limits: Limits) -> Work {
-        let shared = Arc::<Shared>::default();
-        shared.set_limits(limits);
         Work::new(
             self.folder.path().to_owned(),
             STORE,
             self.log.tail(),
             Arc::clone(&self.read_to),
-            shared,
+            Arc::new(Shared::new(limits)),
         )
     }
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use windlass_engine::AttemptEnd;
-
 use super::views::text;
 use crate::name::Name;
 use crate::time::moment_text;
@@ -28,14 +26,7 @@ view! {
         /// `failed`: the worker reported a failure. `lost`: the worker was lost. `timed out`: its lease ran out.
         /// `released`: the worker gave the job back. `taken back`: an operator, or another client, took it back. `unconvertible`: the job has no form in
         /// the worker's protocol.
-        end: &'static str = match attempt.end {
-            AttemptEnd::Failed => "failed",
-            AttemptEnd::Lost => "lost",
-            AttemptEnd::TimedOut => "timed out",
-            AttemptEnd::Released => "released",
-            AttemptEnd::TakenBack => "taken back",
-            AttemptEnd::Unconvertible => "unconvertible",
-        },
+        end: &'static str = attempt.end.name(),
         /// The class of the error.
         kind: Option<String> = error.map(|error| text(&error.kind)),
         /// The error message.
