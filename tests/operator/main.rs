@@ -9,6 +9,7 @@ mod cli;
 mod common;
 mod daemon;
 mod draining;
+mod ended;
 mod events;
 mod export;
 mod failures;

@@ -422,30 +422,51 @@ impl Client {
         }
     }
 
-    /// All rows of a listing, up to `rows_max`. In the responses they are under the listing's name.
+    /// All rows of a listing, up to `rows_max`.
     pub(crate) async fn rows(
         &mut self,
         path: &str,
         rows_max: usize,
     ) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        self.pages(path, rows_max, |rows, _| {
+            all.extend(rows);
+            Ok(())
+        })
+        .await?;
+        Ok(all)
+    }
+
+    /// Passes on the rows of a listing, up to `rows_max`, page by page, with the rest of the page. In the responses they are
+    /// under the listing's name. A page may be empty although others follow it.
+    pub(crate) async fn pages(
+        &mut self,
+        path: &str,
+        rows_max: usize,
+        mut each: impl FnMut(Vec<Value>, &Value) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         const PAGE_MAX: usize = 1_000;
-        let name = path.split('?').next().unwrap_or_default();
-        let (mut all, mut cursor) = (Vec::new(), String::new());
-        while all.len() < rows_max {
-            let limit = PAGE_MAX.min(rows_max - all.len());
+        let listing = path.split('?').next().unwrap_or_default();
+        let name = listing.rsplit('/').next().unwrap_or_default();
+        let (mut seen, mut cursor) = (0, String::new());
+        while seen < rows_max {
+            let limit = PAGE_MAX.min(rows_max - seen);
             let joint = if path.contains('?') { '&' } else { '?' };
             let mut page = self
                 .get(&format!("{path}{joint}limit={limit}{cursor}"))
                 .await?;
-            if let Some(Value::Array(found)) = page.pointer_mut(name).map(Value::take) {
-                all.extend(found);
-            }
+            let rows = match page.get_mut(name).map(Value::take) {
+                Some(Value::Array(rows)) => rows,
+                Some(_) | None => Vec::new(),
+            };
+            seen += rows.len();
+            each(rows, &page)?;
             let Some(next) = page.get("next").and_then(Value::as_str) else {
                 break;
             };
             cursor = format!("&cursor={next}");
         }
-        Ok(all)
+        Ok(())
     }
 }
 

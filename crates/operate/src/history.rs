@@ -1,5 +1,6 @@
 //! Jobs that have ended: listing them, exporting them, and showing one.
 
+use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -11,11 +12,8 @@ use windlass_config::Failure;
 use crate::arguments::{History, HistoryAction, Kinds};
 use crate::client::{encoded, failure, with_query};
 use crate::operator::Operator;
-use crate::show::{self, ENDED, ENDED_KINDS, KINDS, at, sort, text};
+use crate::show::{self, ENDED, ENDED_KINDS, KINDS, at, text};
 use crate::terminal::print;
-
-/// Rows per request.
-const PAGE_MAX: usize = 1_000;
 
 impl History {
     pub(super) async fn run(&self, operator: &mut Operator<'_>) -> Result<(), Failure> {
@@ -39,7 +37,7 @@ impl History {
         }
         let mut all = Vec::new();
         each_page(operator, &path, self.limit, |rows| {
-            all.extend_from_slice(rows);
+            all.extend(rows);
             Ok(())
         })
         .await?;
@@ -52,9 +50,11 @@ impl History {
         if !self.all && conditions.all(|(_, value)| value.is_none()) {
             return Err(failure("name conditions, or --all"));
         }
-        let mut ids = Vec::new();
+        // A job that was dead, was retried and ended has two rows: the last one counts, which comes first.
+        let (mut ids, mut jobs) = (Vec::new(), HashSet::new());
         each_page(operator, path, usize::MAX, |rows| {
-            ids.extend(rows.iter().map(|row| text(at(row, "/id"))));
+            let rows = rows.iter().filter(|row| jobs.insert(text(at(row, "/job"))));
+            ids.extend(rows.map(|row| text(at(row, "/id"))));
             Ok(())
         })
         .await?;
@@ -93,46 +93,27 @@ impl Kinds {
             return operator.list(KINDS, &path, &self.by).await;
         };
         let path = format!("/ended/kinds?since={since}");
-        let found = operator.client.get(&path).await?;
-        let mut rows = at(&found, "/kinds").as_array().cloned().unwrap_or_default();
-        if let Some(column) = &self.by.sort {
-            sort(ENDED_KINDS, &mut rows, column)?;
-        }
-        operator.rows(ENDED_KINDS, &rows)
+        operator.list(ENDED_KINDS, &path, &self.by).await
     }
 }
 
-/// Passes on the rows of a question page by page, up to `rows_max`. A page may be empty although others follow it.
+/// Passes on the rows of a question, and says once which files cannot be read.
 async fn each_page(
     operator: &mut Operator<'_>,
     path: &str,
     rows_max: usize,
-    mut each: impl FnMut(&[Value]) -> Result<(), Failure>,
+    mut each: impl FnMut(Vec<Value>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (mut seen, mut cursor) = (0, String::new());
-    let joint = if path.contains('?') { '&' } else { '?' };
-    while seen < rows_max {
-        let limit = PAGE_MAX.min(rows_max - seen);
-        let page = operator
-            .client
-            .get(&format!("{path}{joint}limit={limit}{cursor}"))
-            .await?;
-        let rows = at(&page, "/ended")
-            .as_array()
-            .map_or(&[][..], Vec::as_slice);
-        seen += rows.len();
-        each(rows)?;
-        if cursor.is_empty() {
-            for file in at(&page, "/unreadable").as_array().into_iter().flatten() {
-                let _ = writeln!(io::stderr(), "cannot be read: {}", text(file));
-            }
+    let mut is_said = false;
+    let each = |rows, page: &Value| {
+        let unreadable = at(page, "/unreadable").as_array();
+        for file in unreadable.into_iter().flatten().filter(|_| !is_said) {
+            let _ = writeln!(io::stderr(), "cannot be read: {}", text(file));
         }
-        let Some(next) = at(&page, "/next").as_str() else {
-            break;
-        };
-        cursor = format!("&cursor={next}");
-    }
-    Ok(())
+        is_said = true;
+        each(rows)
+    };
+    operator.client.pages(path, rows_max, each).await
 }
 
 impl Operator<'_> {

@@ -22,7 +22,7 @@ use super::views::text;
 use crate::app::{App, Shared};
 use crate::cursor::CursorText;
 use crate::name::Name;
-use crate::params::{Params, rows};
+use crate::params::{Params, Segments, rows};
 use crate::problem::{Outcome, Problem};
 use crate::time::{moment_text, parse_moment};
 use crate::view::view;
@@ -548,10 +548,7 @@ pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<J
 #[utoipa::path(get, path = "/api/v1/ended/{end}", tag = "jobs", operation_id = "get_ended", responses(
     (status = 200, body = Ended), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
 ))]
-pub(crate) async fn get(
-    app: Shared,
-    crate::params::Segments(place): crate::params::Segments<Place>,
-) -> Outcome<Json<Ended>> {
+pub(crate) async fn get(app: Shared, Segments(place): Segments<Place>) -> Outcome<Json<Ended>> {
     let row = row(&app, place).await?;
     Ok(Json(Ended::of(&row)))
 }
@@ -564,18 +561,15 @@ async fn row(app: &App, place: Place) -> Outcome<Row> {
 /// Run an ended job again
 ///
 /// It is pushed to its queue as a new job of its protocol, at once: with its body, of which the history must have all, and the
-/// defaults of the protocol. A work unit of FWP keeps its own terms, a spiderq entry its key. The new job belongs to no batch and does not expire.
-/// Its row of the history names the old job (`again_of`).
+/// defaults of the protocol. A work unit of FWP keeps its own terms, a spiderq entry its key. The new job belongs to no batch,
+/// and only its queue's `ttl` lets it expire. Its row of the history names the old job (`again_of`).
 #[utoipa::path(post, path = "/api/v1/ended/{end}/again", tag = "jobs", operation_id = "run_again", responses(
     (status = 201, body = PushedJob, headers(("location" = String, description = "The job"))),
     (status = 200, body = PushedJob, description = "A job of the same identity waits or runs"),
     (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem), (status = 429, body = Problem),
     (status = 503, body = Problem)
 ))]
-pub(crate) async fn again(
-    app: Shared,
-    crate::params::Segments(place): crate::params::Segments<Place>,
-) -> Outcome<Response> {
+pub(crate) async fn again(app: Shared, Segments(place): Segments<Place>) -> Outcome<Response> {
     let Row {
         job,
         queue,
