@@ -14,7 +14,7 @@ use rusqlite::types::Value;
 
 use crate::Error;
 use crate::day_file::{durations, open_to_read};
-use crate::folder::{self, FileId, RowId};
+use crate::folder::{self, FileId, HOUR_MS, RowId};
 use crate::question::{Conditions, Ends, HourRow, Hours, Question};
 use crate::row::{COLUMNS, Row, number, read, text};
 
@@ -467,7 +467,6 @@ fn add_hours(
     end: Instant,
     sums: &mut Sums,
 ) -> rusqlite::Result<bool> {
-    const HOUR_MS: u64 = 3_600_000;
     const LOOK_EVERY: usize = 1_000;
     let mut sql = "SELECT hour, queue, kind, done, failed, other, waited, ran FROM hours WHERE hour >= ? AND hour < ?".to_owned();
     let mut values = vec![

@@ -19,10 +19,8 @@ use serde::{Deserialize, Serialize};
 use windlass_engine::{Ended, Ending, Histogram};
 
 use crate::Error;
-use crate::folder::{FileId, io};
+use crate::folder::{FileId, HOUR_MS, io};
 use crate::row::{COLUMNS, VALUES, number, text, values};
-
-const HOUR_MS: u64 = 3_600_000;
 
 /// In one transaction: a reader finds a file with all of its tables, or a new one.
 const TABLES: &str = "

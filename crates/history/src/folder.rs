@@ -10,6 +10,9 @@ use windlass_engine::date::{date, day_number, month_days};
 
 use crate::Error;
 
+/// Milliseconds of an hour.
+pub const HOUR_MS: u64 = 3_600_000;
+
 /// Milliseconds of a day.
 pub const DAY_MS: u64 = 86_400_000;
 

@@ -14,7 +14,7 @@ mod question;
 mod row;
 
 pub use ask::{Answer, Book, Cursor};
-pub use folder::{DAY_MS, RowId};
+pub use folder::{DAY_MS, HOUR_MS, RowId};
 pub use keeper::{Figures, Keeper, Limits, Watch};
 pub use position::resume_from;
 pub use question::{Ends, HourRow, Hours, Question};

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_daemon::operator_port::history::{
-    Answer, Attempt, Book, Cursor, DAY_MS, Ends, HourRow, Hours, Question, Row, RowId,
+    Answer, Attempt, Book, Cursor, DAY_MS, Ends, HOUR_MS, HourRow, Hours, Question, Row, RowId,
 };
 use windlass_engine::{Ending, Excerpt, Expiry, Histogram, JobId, NewJob, Timestamp};
 use windlass_session::protocol::EndedJob;
@@ -26,8 +26,6 @@ use crate::params::{Params, Segments, rows};
 use crate::problem::{Outcome, Problem};
 use crate::time::{moment_text, parse_moment};
 use crate::view::view;
-
-const HOUR_MS: u64 = 3_600_000;
 
 /// The most hours of one answer: a month.
 const HOURS_MAX: u64 = 31 * 24;
@@ -440,6 +438,10 @@ fn some(text: &str) -> Option<String> {
 }
 
 impl Span<'_> {
+    const fn is_open(&self) -> bool {
+        self.day.is_none() && self.from.is_none() && self.since.is_none()
+    }
+
     /// From when until when, in milliseconds since 1970.
     fn bounds(&self, app: &App) -> Outcome<(u64, u64)> {
         let at = |text: Option<&str>, missing: u64| match text {
@@ -465,14 +467,27 @@ impl Span<'_> {
 }
 
 impl Which {
-    fn question(&self, app: &App) -> Outcome<Question> {
-        let span = Span {
+    fn span(&self) -> Span<'_> {
+        Span {
             day: self.day.as_deref(),
             from: self.from.as_deref(),
             until: self.until.as_deref(),
             since: self.since,
-        };
-        let (from_ms, until_ms) = span.bounds(app)?;
+        }
+    }
+
+    /// Whether all of the history is asked for.
+    pub(crate) fn is_open(&self) -> bool {
+        self.span().is_open()
+    }
+
+    /// The hours of the same time, queue and kind.
+    pub(crate) fn hours(&self, app: &App) -> Outcome<Hours> {
+        hours_of(app, self.span(), self.queue.clone(), self.kind.clone())
+    }
+
+    fn question(&self, app: &App) -> Outcome<Question> {
+        let (from_ms, until_ms) = self.span().bounds(app)?;
         let bytes = |name: &Option<Name>| name.as_ref().map(|name| name.0.clone());
         Ok(Question {
             from_ms,
@@ -616,7 +631,7 @@ pub(crate) async fn hours(
     app: Shared,
     Params(which): Params<WhichHours>,
 ) -> Outcome<Json<HourPage>> {
-    let ends = of_hours(&app, which).await?;
+    let ends = of_hours(&app, which.hours(&app)?).await?;
     Ok(Json(HourPage {
         hours: ends.rows.iter().map(Hour::of).collect(),
         total: HourTotal::of(&ends),
@@ -695,8 +710,7 @@ pub(crate) async fn kinds(
 }
 
 /// The hours as the history has them.
-pub(crate) async fn of_hours(app: &App, which: WhichHours) -> Outcome<Ends> {
-    let hours = which.hours(app)?;
+pub(crate) async fn of_hours(app: &App, hours: Hours) -> Outcome<Ends> {
     if hours.until_ms.saturating_sub(hours.from_ms) > (HOURS_MAX + 1) * HOUR_MS {
         return Err(Problem::bad_request("at most 31 days at once"));
     }
@@ -712,19 +726,28 @@ impl WhichHours {
             queue,
             kind,
         } = self;
-        let is_open = from.is_none() && since.is_none();
         let span = Span {
             day: None,
             from: from.as_deref(),
             until: until.as_deref(),
-            since: since.or(is_open.then_some(Period::from_days(1))),
+            since,
         };
-        let (from_ms, until_ms) = span.bounds(app)?;
-        Ok(Hours {
-            from_ms,
-            until_ms: until_ms.min(app.now().wall.0.saturating_add(HOUR_MS)),
-            queue: queue.map(|name| name.0),
-            kind: kind.map(|name| name.0),
-        })
+        hours_of(app, span, queue, kind)
     }
+}
+
+/// The hours of a span, and those of the last day if it is open.
+fn hours_of(app: &App, span: Span<'_>, queue: Option<Name>, kind: Option<Name>) -> Outcome<Hours> {
+    let last_day = span.is_open().then_some(Period::from_days(1));
+    let span = Span {
+        since: span.since.or(last_day),
+        ..span
+    };
+    let (from_ms, until_ms) = span.bounds(app)?;
+    Ok(Hours {
+        from_ms,
+        until_ms: until_ms.min(app.now().wall.0.saturating_add(HOUR_MS)),
+        queue: queue.map(|name| name.0),
+        kind: kind.map(|name| name.0),
+    })
 }

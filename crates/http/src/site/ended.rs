@@ -5,21 +5,18 @@ use std::time::Duration;
 
 use askama::Template;
 use axum::response::{IntoResponse as _, Response};
-use windlass_daemon::operator_port::history::Ends;
+use windlass_daemon::operator_port::history::{Ends, HOUR_MS};
 use windlass_engine::{Ending, Timestamp};
 
 use super::shell::{Rendered, Shell, page};
 use crate::api::ended::{
-    self, Ended, EndedKindPage, EndedPage, HourTotal, Kept, Outcomes, Place, Which, WhichHours,
-    WhichKinds,
+    self, Ended, EndedKindPage, EndedPage, HourTotal, Kept, Outcomes, Place, Which, WhichKinds,
 };
 use crate::app::{App, Shared};
 use crate::params::{Known, Params, Segments};
 use crate::prefix::to_path;
 use crate::problem::{Outcome, Problem};
 use crate::time::{Age, moment_text};
-
-const HOUR_MS: u64 = 3_600_000;
 
 /// Bars of the plot, at most: a week of hours.
 const BARS_MAX: usize = 168;
@@ -130,24 +127,9 @@ pub(super) async fn of_job(app: &Shared, shell: &Shell, job: u64) -> Option<Resp
 
 /// What ended in the hours that are asked for: of the last day, if the question is open.
 async fn hours(app: &App, which: &Which) -> Outcome<Ends> {
-    let is_open = which.from.is_none() && which.since.is_none() && which.day.is_none();
-    let (from, until) = match &which.day {
-        Some(day) => (
-            Some(format!("{day}T00:00:00Z")),
-            Some(format!("{day}T23:59:59.999Z")),
-        ),
-        None => (which.from.clone(), which.until.clone()),
-    };
-    let asked = WhichHours {
-        from,
-        until,
-        since: which.since,
-        queue: which.queue.clone(),
-        kind: which.kind.clone(),
-    };
-    match ended::of_hours(app, asked).await {
+    match ended::of_hours(app, which.hours(app)?).await {
         // The plot is left out of a span that is too long for it.
-        Err(Problem { status: 400, .. }) if !is_open => Ok(Ends::default()),
+        Err(Problem { status: 400, .. }) if !which.is_open() => Ok(Ends::default()),
         ends => ends,
     }
 }
