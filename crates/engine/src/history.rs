@@ -126,43 +126,44 @@ impl Excerpt {
             len: all.len() as u64,
         })
     }
-
-    /// Adds bytes behind what is there, up to `max` in all.
-    fn extend(&mut self, more: &[u8], max: u32) {
-        self.len += more.len() as u64;
-        let room = (max as usize).saturating_sub(self.bytes.len());
-        let more = more.get(..room).unwrap_or(more);
-        if !more.is_empty() {
-            self.bytes = [&self.bytes, more].concat().into();
-        }
-    }
 }
 
 /// What the worker of a job has sent during one delivery of it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Output {
     delivery: u32,
-    sent: Excerpt,
+    /// The first bytes.
+    bytes: Vec<u8>,
+    /// The length of all of it.
+    len: u64,
 }
 
 impl Output {
     /// Adds bytes that were sent during this delivery, up to `max` in all. What was sent in the one before is no more.
     pub fn add(&mut self, delivery: u32, bytes: &[u8], max: u32) {
         if self.delivery != delivery {
-            self.sent = Excerpt::default();
+            *self = Self {
+                delivery,
+                ..Self::default()
+            };
         }
-        self.delivery = delivery;
-        self.sent.extend(bytes, max);
+        self.len += bytes.len() as u64;
+        let room = (max as usize).saturating_sub(self.bytes.len());
+        let bytes = bytes.get(..room).unwrap_or(bytes);
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// What was sent during this delivery, if that was the last one in which anything was.
-    pub(crate) fn of(&self, delivery: u32) -> Option<&Excerpt> {
-        (self.delivery == delivery).then_some(&self.sent)
+    pub(crate) fn of(&self, delivery: u32) -> Option<Excerpt> {
+        (self.delivery == delivery).then(|| Excerpt {
+            bytes: Bytes::copy_from_slice(&self.bytes),
+            len: self.len,
+        })
     }
 
     /// Bytes counted for it in memory limits.
     pub(crate) const fn weight_bytes(&self) -> usize {
-        size_of::<Self>() + self.sent.bytes.len()
+        size_of::<Self>() + self.bytes.len()
     }
 }
 

@@ -133,9 +133,7 @@ fn row(state: &State, slot: Slot, ending: Ending, result: Option<&Bytes>) -> Opt
             .then(|| Excerpt::of(job.body(), rules.body_max))
             .flatten(),
         result: result.and_then(|result| Excerpt::of(result, rules.result_max)),
-        output: extra
-            .and_then(|extra| extra.output.as_deref()?.of(job.attempts))
-            .cloned(),
+        output: extra.and_then(|extra| extra.output.as_deref()?.of(job.attempts)),
     }))
 }
 

@@ -3,7 +3,7 @@
 //! - A job that lived has exactly one row when it is over or gone, and its row says which.
 //! - A job that lives on has none, unless it is an entry of a `cycle` queue: each repayment of it has one.
 //! - A dead job that is gone has a row only if somebody deleted it.
-//! - A row says where its job comes from, and no time of it is after its end.
+//! - A row says where its job comes from, and in which queue it was.
 
 use std::collections::BTreeMap;
 
