@@ -34,8 +34,9 @@ fn new_login(kind: &str, name: &str, role: &str, password: &str) -> (String, Str
     (text(output.stdout), text(output.stderr).trim().to_owned())
 }
 
-/// A daemon with a user of each role, whose password is the role's name doubled, and with a token. Returns the token.
-fn started(dir: &Path) -> (Daemon, String) {
+/// A daemon with a user of each role, whose password is the role's name doubled, with a token, and with these settings. Returns
+/// the token.
+pub fn started(dir: &Path, settings: &str) -> (Daemon, String) {
     let users = ROLES.map(|role| new_login("password", role, role, &format!("{role}-{role}\n")).0);
     let (line, token) = new_login("token", "ci", "operate", "");
     std::fs::write(dir.join("logins"), users.concat() + &line).unwrap();
@@ -44,18 +45,18 @@ fn started(dir: &Path) -> (Daemon, String) {
         dir.join("logins"),
         dir.join("audit")
     );
-    (common::daemon(dir).set(&keys).start(), token)
+    (common::daemon(dir).set(settings).set(&keys).start(), token)
 }
 
 fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
-fn of_role(role: &str) -> String {
+pub fn of_role(role: &str) -> String {
     basic(role, &format!("{role}-{role}"))
 }
 
-fn asked(http: Http, login: &str, request: &str) -> Answer {
+pub fn asked(http: Http, login: &str, request: &str) -> Answer {
     let (method, path) = request.split_once(' ').unwrap();
     http.request(method, path, &[("Authorization", login)], b"")
 }
@@ -63,7 +64,7 @@ fn asked(http: Http, login: &str, request: &str) -> Answer {
 #[test]
 fn each_role_may_do_what_it_may() {
     let dir = tempfile::tempdir().unwrap();
-    let (daemon, token) = started(dir.path());
+    let (daemon, token) = started(dir.path(), "");
     let http = Http(daemon.address("http"));
     let bearer = format!("Bearer {token}");
     assert_eq!(asked(http, &bearer, "GET /api/v1/queues").status, 200);
@@ -133,7 +134,7 @@ fn each_role_may_do_what_it_may() {
 #[test]
 fn changes_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
-    let (daemon, _) = started(dir.path());
+    let (daemon, _) = started(dir.path(), "");
     let http = Http(daemon.address("http"));
     for _ in 0..3 {
         assert_eq!(
@@ -197,7 +198,7 @@ fn changes_are_recorded() {
 #[test]
 fn the_file_is_read_again_and_commands_log_in() {
     let dir = tempfile::tempdir().unwrap();
-    let (daemon, token) = started(dir.path());
+    let (daemon, token) = started(dir.path(), "");
     let (http, url) = (
         Http(daemon.address("http")),
         format!("http://{}", daemon.address("http")),
@@ -248,7 +249,7 @@ fn the_file_is_read_again_and_commands_log_in() {
 #[test]
 fn guessing_ends_and_a_known_login_goes_on() {
     let dir = tempfile::tempdir().unwrap();
-    let (daemon, _) = started(dir.path());
+    let (daemon, _) = started(dir.path(), "");
     let http = Http(daemon.address("http"));
     assert_eq!(
         asked(http, &of_role("read"), "GET /api/v1/status").status,
@@ -334,7 +335,7 @@ fn changed(http: Http, path: &str, cookie: &str) -> u16 {
 #[test]
 fn people_log_in_with_a_form_and_out_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (daemon, _) = started(dir.path());
+    let (daemon, _) = started(dir.path(), "");
     let http = Http(daemon.address("http"));
     assert_eq!(
         asked(http, &of_role("operate"), "POST /api/v1/queues/q/jobs").status,
@@ -440,7 +441,7 @@ fn people_log_in_with_a_form_and_out_again() {
 #[test]
 fn a_wrong_password_is_refused_and_guessing_in_the_form_ends() {
     let dir = tempfile::tempdir().unwrap();
-    let (daemon, _) = started(dir.path());
+    let (daemon, _) = started(dir.path(), "");
     let http = Http(daemon.address("http"));
     let (answer, cookie) = filled_in(http, "%3Cimg%3E", "wrong", "/");
     assert_eq!((answer.status, &*cookie), (401, ""));

@@ -22,6 +22,7 @@ mod import_spiderq;
 mod kinds;
 mod log;
 mod login;
+mod mask;
 mod newcomer;
 mod night;
 mod on_dead;

@@ -65,8 +65,7 @@ pub fn text(value: &RawValue) -> Option<Cow<'_, str>> {
 /// The value at a JSON pointer (RFC 6901).
 pub fn at<'a>(value: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
     let mut at = value;
-    for token in pointer.split('/').skip(1) {
-        let token = token.replace("~1", "/").replace("~0", "~");
+    for token in tokens(pointer) {
         let mut found = None;
         if is_list(at) {
             let items: Vec<&RawValue> = serde_json::from_str(at.get()).ok()?;
@@ -81,6 +80,60 @@ pub fn at<'a>(value: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
         at = found?;
     }
     Some(at)
+}
+
+/// What a hidden value is replaced with.
+pub const HIDDEN: &str = "***";
+
+/// Tokens of a JSON pointer (RFC 6901). A `*` stands for every member of an object and every item of a list.
+pub fn tokens(pointer: &str) -> Vec<String> {
+    let unescaped = |token: &str| token.replace("~1", "/").replace("~0", "~");
+    pointer.split('/').skip(1).map(unescaped).collect()
+}
+
+/// Appends a value in which everything is replaced that stands where one of the paths ends. A path that goes on inside of a
+/// string hides all of it, because the string may be JSON of its own.
+pub fn put_hidden(value: &RawValue, paths: &[&[String]], out: &mut String) {
+    let text = value.get();
+    let kind = text.as_bytes().first();
+    let is_string = kind == Some(&b'"');
+    if paths.is_empty() {
+        out.push_str(text);
+    } else if is_string || paths.iter().any(|path| path.is_empty()) {
+        out.extend(["\"", HIDDEN, "\""]);
+    } else if kind == Some(&b'[') {
+        let items: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+        out.push('[');
+        for (n, item) in items.into_iter().enumerate() {
+            out.push_str(if n > 0 { "," } else { "" });
+            put_hidden(item, &inside(paths, &n.to_string()), out);
+        }
+        out.push(']');
+    } else if kind == Some(&b'{') {
+        out.push('{');
+        let mut between = "";
+        // The value was parsed before, so this reads all members.
+        let _ = members(value, |name, member| {
+            out.push_str(between);
+            between = ",";
+            out.push_str(&serde_json::to_string(name).map_err(|_| Unexpected)?);
+            out.push(':');
+            put_hidden(member, &inside(paths, name), out);
+            Ok(())
+        });
+        out.push('}');
+    } else {
+        out.push_str(text);
+    }
+}
+
+/// What is left of paths inside of a member or an item.
+fn inside<'p>(paths: &[&'p [String]], name: &str) -> Vec<&'p [String]> {
+    let rest = |path: &&'p [String]| {
+        let (token, rest) = path.split_first()?;
+        (token == "*" || token == name).then_some(rest)
+    };
+    paths.iter().filter_map(rest).collect()
 }
 
 /// What stands at a JSON pointer in a text, as a key: the content of a string, or a number or a truth value as written. Of a
@@ -115,8 +168,7 @@ fn leaf<'a>(body: &'a [u8], pointer: &str) -> Option<&'a RawValue> {
 
 /// The value at a JSON pointer in the beginning of a text. If an object has a name twice, the first counts.
 fn early<'a>(begin: &'a [u8], pointer: &str) -> Option<&'a RawValue> {
-    let unescaped = |token: &str| token.replace("~1", "/").replace("~0", "~");
-    let tokens: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
+    let tokens = tokens(pointer);
     let mut found = None;
     // It ends with an error, because the rest is not read.
     let _ = Walk {
@@ -395,6 +447,57 @@ mod tests {
         );
         for text in ["[]", "1", "null", r#"{"\ud800":1}"#] {
             assert_eq!(listed(text), Err(Unexpected), "{text}");
+        }
+    }
+
+    #[test]
+    fn hidden_values() {
+        let hidden = |text: &'static str, pointers: &[&str]| {
+            let paths: Vec<Vec<String>> = pointers.iter().map(|it| tokens(it)).collect();
+            let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
+            let mut out = String::new();
+            put_hidden(raw(text), &paths, &mut out);
+            out
+        };
+        let card = r#"[{"card": "4111", "to": 1.0}, 7]"#;
+        let table: [(&str, &[&str], &str); 12] = [
+            (card, &["/0/card"], r#"[{"card":"***","to":1.0},7]"#),
+            (card, &["/0"], r#"["***",7]"#),
+            (
+                card,
+                &["/0/card", "/1"],
+                r#"[{"card":"***","to":1.0},"***"]"#,
+            ),
+            (card, &[""], "\"***\""),
+            (card, &["/*/card"], r#"[{"card":"***","to":1.0},7]"#),
+            (card, &["/0/*"], r#"[{"card":"***","to":"***"},7]"#),
+            (
+                card,
+                &["/2", "/0/other", "/1/card"],
+                r#"[{"card":"4111","to":1.0},7]"#,
+            ),
+            // Of two members of a name none is seen, however a reader treats them.
+            (
+                r#"{"a":1,"a":2,"\u0061":3}"#,
+                &["/a"],
+                r#"{"a":"***","a":"***","a":"***"}"#,
+            ),
+            (
+                r#"{"a/b~":{"":1}}"#,
+                &["/a~1b~0/"],
+                r#"{"a/b~":{"":"***"}}"#,
+            ),
+            // A string may be JSON of its own, of which nobody looks at the members.
+            (r#"["{\"card\":1}"]"#, &["/0/card"], r#"["***"]"#),
+            (
+                r#"{"a":null,"b":[]}"#,
+                &["/a/x", "/b/0"],
+                r#"{"a":null,"b":[]}"#,
+            ),
+            (r#"{"a":{}}"#, &["/a"], r#"{"a":"***"}"#),
+        ];
+        for (text, pointers, expected) in table {
+            assert_eq!(hidden(text, pointers), expected, "{text} {pointers:?}");
         }
     }
 

@@ -104,6 +104,11 @@ pub trait Origin: Send + Sync + fmt::Debug {
         json::key(body, pointer(at)?)
     }
 
+    /// Where the producer's arguments are in the body of one of the protocol's jobs: JSON pointers. The empty one: all of it.
+    fn arguments(&self) -> &'static [&'static str] {
+        &[""]
+    }
+
     /// The bytes that the producer has sent in one of the protocol's jobs: [`JobReader::sent`].
     fn sent<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
         Cow::Borrowed(body)
@@ -208,6 +213,22 @@ impl Bridge {
     pub fn calls<'a>(&self, protocol: Protocol, body: &'a [u8]) -> Calls<'a> {
         self.origin(protocol)
             .map_or(Calls::Queue, |origin| origin.calls(body))
+    }
+
+    /// A body in which the arguments are replaced that stand at these JSON pointers ([`json::tokens`]). `None`: the body is no
+    /// JSON, so nobody can tell where they are.
+    pub fn hidden(&self, protocol: Protocol, body: &[u8], pointers: &[&str]) -> Option<String> {
+        let origin = self.origin(protocol).unwrap_or(&Opaque);
+        let below = |root: &&str| {
+            let root = json::tokens(root);
+            let path = move |pointer: &&str| [root.clone(), json::tokens(pointer)].concat();
+            pointers.iter().map(path)
+        };
+        let paths: Vec<Vec<String>> = origin.arguments().iter().flat_map(below).collect();
+        let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
+        let mut out = String::with_capacity(body.len());
+        json::put_hidden(json::value(body)?, &paths, &mut out);
+        Some(out)
     }
 
     /// A result of a worker of `from` as bytes. `None`: results of that protocol are not converted.

@@ -30,6 +30,7 @@ mod history;
 mod log_growth;
 pub mod logging;
 mod machine;
+mod masks;
 mod notify;
 mod on_dead;
 pub mod operator_port;

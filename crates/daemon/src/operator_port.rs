@@ -21,6 +21,7 @@ use windlass_session::protocol::{Daemon, Page, Protocol};
 use crate::control::requests::Control;
 use crate::export::Exports;
 use crate::figures::Figures;
+pub use crate::masks::Masks;
 use windlass_hub::warn_limited;
 pub use windlass_net::Admitted;
 pub use windlass_net::Pulse;
@@ -88,6 +89,8 @@ pub struct Inside {
     pub exports: Exports,
     /// The history of ended jobs, unless the daemon has no place for one.
     pub history: Option<Book>,
+    /// What is hidden from readers without the right to see it.
+    pub masks: Masks,
     /// Whether the daemon's threads are responsive.
     pub pulse: Arc<Pulse>,
     /// Limits shared by the connections of all listeners.

@@ -20,6 +20,7 @@ use crate::desired::Desired;
 use crate::export::Exports;
 use crate::figures::Figures;
 use crate::history;
+use crate::masks::Masks;
 use crate::notify;
 use crate::operator_port::{BoundPort, Connects, Inside, Renewable};
 use crate::protocols;
@@ -107,7 +108,9 @@ async fn serve(
     reread: &dyn Fn() -> Result<Config, Failure>,
     ready: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (wanted, in_force) = (Desired::of(config)?, ArcSwap::from_pointee(config.clone()));
+    let wanted = Desired::of(config)?;
+    let in_force = Arc::new(ArcSwap::from_pointee(config.clone()));
+    let masks = Masks::new(Arc::clone(&in_force));
     let budget = Arc::new(Budget::new(config.server.buffer_bytes_max.bytes()));
     let roles = Roles::new(place, config, &budget, &sockets.served);
     let shared = Shared::new(roles.broker(), budget, bounds(config));
@@ -142,7 +145,8 @@ async fn serve(
             .iter()
             .for_each(|bound| addresses.note(port.name(), bound))
     });
-    let (_socket_files, ports) = open_ports(ports, config, &served, parts, &control, &stop)?;
+    let (_socket_files, ports) =
+        open_ports(ports, config, &served, parts, &control, &masks, &stop)?;
     let entrances: Vec<_> = ports.iter().map(|port| port.entrance().clone()).collect();
     for late in late {
         tokio::spawn(late.serve(
@@ -241,6 +245,7 @@ fn open_ports(
         exports,
     }: Parts<'_>,
     control: &Control,
+    masks: &Masks,
     stop: &CancellationToken,
 ) -> Result<(Vec<SocketFile>, Vec<Renewable>), Failure> {
     let (mut files, mut opened) = (Vec::new(), Vec::new());
@@ -257,6 +262,7 @@ fn open_ports(
             figures: figures.clone(),
             exports: exports.clone(),
             history: history::book(config),
+            masks: masks.clone(),
             pulse: Arc::clone(acceptor.thread_slots().pulse()),
             connects: Connects {
                 places: Arc::clone(&acceptor.places),

@@ -12,7 +12,7 @@ use windlass_daemon::control::Control;
 use windlass_daemon::export::Exports;
 use windlass_daemon::figures::{Counts, Figures};
 use windlass_daemon::operator_port::history::Book;
-use windlass_daemon::operator_port::{Inside, Pulse};
+use windlass_daemon::operator_port::{Inside, Masks, Pulse};
 use windlass_engine::{
     ClientInfo, Command, Cursor, FiguresRow, KindRow, Protocol, Protocols, Query, QueueRow,
     Reading, Reply, Stats, Timestamp,
@@ -60,6 +60,8 @@ pub(crate) struct App {
     pub(crate) waiting: Arc<Places>,
     /// Places for questions to the history, each of which reads the disk.
     pub(crate) asking: Arc<Places>,
+    /// What is hidden from some readers.
+    pub(crate) masks: Masks,
     /// Places for readers of events, each of which costs a little with every change of a job.
     pub(crate) watching: Arc<Places>,
     /// The queues with separate series in `/metrics`.
@@ -128,6 +130,7 @@ impl App {
             figures,
             exports,
             history,
+            masks,
             pulse,
             ..
         }: Inside,
@@ -139,6 +142,7 @@ impl App {
             control,
             exports,
             book: history,
+            masks,
             asking: Places::new(ASKING_MAX),
             pulse,
             daemon,

@@ -8,7 +8,8 @@
 //!
 //! Reading order: `config` (the section) · `operator_port` (the interface for the server) · `serve`
 //! (connections and their limits) · `pool` (eviction of connections) · `app` (the state shared by all
-//! handlers) · `router` and `access` (a request's role) · `api` (the handlers, by subject) · `guard` (refuses
+//! handlers) · `router` and `access` (a request's role) · `sight` (what a role
+//! sees of bodies) · `api` (the handlers, by subject) · `guard` (refuses
 //! requests of foreign web pages) · `body` (reading requests) · `login` (roles) · `audit` (the record of
 //! changes) · `metrics` (for Prometheus) · `site` (web pages) · `prefix` (page addresses) · `problem`
 //! (errors) · `name`, `cursor` and `time` (formats of values). Files import each other in one direction.
@@ -45,6 +46,7 @@ mod reasons;
 mod refusing;
 mod router;
 mod serve;
+mod sight;
 mod site;
 mod survey;
 mod time;

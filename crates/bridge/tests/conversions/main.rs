@@ -1,6 +1,7 @@
 //! Conversions between all protocols, with the columns of their crates.
 
 mod columns;
+mod hidden;
 mod messages;
 mod names;
 mod properties;

@@ -57,6 +57,9 @@ pub struct Queue {
     pub coalesce: Option<Coalesce>,
     /// What the history keeps of its jobs.
     pub history: Option<History>,
+    /// JSON pointers to arguments that readers without the role `operate` do not see.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mask: Vec<String>,
     /// Patterns of replies by which workers report a failed job, in protocols without a message for
     /// it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -247,6 +250,7 @@ pub(super) fn check(
                 .map_err(|reason| Error::senseless("queues", reason))?;
         }
         policy(rules).map_err(|reason| senseless(queue, &reason))?;
+        check_mask(rules).map_err(|reason| senseless(queue, &reason))?;
         coalesce::check(rules).map_err(|reason| senseless(queue, reason))?;
         if let Some(on_dead) = &rules.on_dead {
             reporter(protocols, on_dead, "{}")
@@ -259,6 +263,30 @@ pub(super) fn check(
     protocols
         .iter()
         .try_for_each(|protocol| aliases(queues, protocol.name()).map(drop))
+}
+
+/// Pages show the key of each job, so a key must not be what the mask hides.
+fn check_mask(rules: &Queue) -> Result<(), String> {
+    let is_pointer = |text: &&String| text.is_empty() || text.starts_with('/');
+    if let Some(wrong) = rules.mask.iter().find(|text| !is_pointer(text)) {
+        let wrong = wrong.escape_debug();
+        return Err(format!(
+            "mask: {wrong} is not a JSON pointer: it must begin with /"
+        ));
+    }
+    let key = rules.key.as_ref();
+    let key = key.and_then(|key| key.args.as_ref().or(key.custom.as_ref()));
+    let shows = |mask: &&String| {
+        let rest = key.and_then(|key| key.strip_prefix(mask.as_str()));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match rules.mask.iter().find(shows) {
+        Some(mask) => Err(format!(
+            "mask: {} hides the key, which pages show",
+            mask.escape_debug()
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Checks a queue's rules against one protocol's.
@@ -380,6 +408,14 @@ mod tests {
             (
                 "[q]\nkey.unique = true\ncoalesce.by = 'key'",
                 "q: coalesce.by = \"key\" requires a key in the body",
+            ),
+            (
+                "[q]\nmask = ['/0', 'card']",
+                "q: mask: card is not a JSON pointer: it must begin with /",
+            ),
+            (
+                "[q]\nmask = ['/0']\nkey.args = '/0/customer'\nfair = true",
+                "q: mask: /0 hides the key, which pages show",
             ),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
             (

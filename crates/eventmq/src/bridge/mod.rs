@@ -116,6 +116,10 @@ impl Origin for EventmqOrigin {
         json::key(body, &[member, pointer(at)?].concat())
     }
 
+    fn arguments(&self) -> &'static [&'static str] {
+        &["/1/args", "/1/kwargs", "/1/class_args", "/1/class_kwargs"]
+    }
+
     fn sent<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
         json::text_at(body, "/1/args/0")
     }

@@ -221,6 +221,10 @@ impl Origin for FwpOrigin {
         json::key(body, &[member, pointer(at)?].concat())
     }
 
+    fn arguments(&self) -> &'static [&'static str] {
+        &["/args", "/custom"]
+    }
+
     fn sent<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
         json::text_at(body, "/args/0")
     }

@@ -18,6 +18,7 @@ use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Params, TwoParams};
 use crate::problem::{Outcome, Problem};
+use crate::sight::Sight;
 
 /// The time limit of a request. The next request continues where it stopped.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -158,9 +159,10 @@ changes! {
 )]
 pub(super) async fn count(
     app: Shared,
+    sight: Sight,
     Params(conditions): Params<Conditions>,
 ) -> Outcome<Json<JobCount>> {
-    let filter = conditions.filter(&app).await?;
+    let filter = conditions.filter(&app, sight).await?;
     if let Some(jobs) = known(&app, &filter).await {
         return Ok(Json(JobCount {
             jobs,
@@ -228,7 +230,7 @@ async fn change(
             "no condition: use all=true for all jobs",
         ));
     }
-    let filter = conditions.filter(app).await?;
+    let filter = conditions.filter(app, Sight::Whole).await?;
     let left = how.limit.map_or(u64::MAX, |limit| limit.get().into());
     let (changed, next) = rounds(
         app,

@@ -19,6 +19,7 @@ use crate::app::{App, Now, Shared};
 use crate::name::Name;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
+use crate::sight::Sight;
 use crate::time::moment_text;
 use crate::view::view;
 
@@ -91,10 +92,11 @@ pub(crate) struct Group {
 ))]
 pub(crate) async fn groups(
     app: Shared,
+    sight: Sight,
     Params(conditions): Params<Conditions>,
 ) -> Outcome<Json<ErrorGroups>> {
     let conditions = conditions.failed()?;
-    let filter = conditions.filter(&app).await?;
+    let filter = conditions.filter(&app, sight).await?;
     let (mut client, pace, mut after) =
         (app.client(), Pace::new(TIME_MAX), Some(Cursor::default()));
     let (mut groups, mut other_jobs) = (BTreeMap::new(), 0);

@@ -13,6 +13,7 @@ use super::trace::traceparent;
 use super::views::{Failure, Job, body, state_name, text};
 use crate::app::{App, Now};
 use crate::name::Name;
+use crate::sight::Sight;
 use crate::time::moment_text;
 use crate::view::view;
 
@@ -20,9 +21,10 @@ view! {
     /// Everything about a job.
     JobDetail(
         view: &JobView, why: Option<Why>, queue: Option<&QueueRow>, batch: Option<Name>,
-        attempts: &[windlass_engine::Attempt], app: &App, now: Now
+        attempts: &[windlass_engine::Attempt], app: &App, sight: Sight
     ) with {
-        let (mut row, job) = (Job::of(view, app, now), &view.job);
+        let now = app.now();
+        let (mut row, job) = (Job::of(view, app, sight, now), &view.job);
         let extra = job.extra.as_deref();
         if let (Some(shown), Some(failure)) = (&mut row.failure, extra.and_then(|extra| extra.failure.as_deref())) {
             shown.backtrace = failure.backtrace.iter().map(|line| text(line)).collect();
@@ -30,7 +32,8 @@ view! {
         if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, &why) {
             lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
         }
-        let (body, body_base64) = body(job.body());
+        let shown = sight.body(app, &view.queue, job.protocol, job.body());
+        let (body, body_base64) = body(&shown);
         let result = extra.and_then(|extra| extra.result.as_deref());
         let unfit = Protocol::sharing().filter(|it| job.unfit.has(*it));
     } {
@@ -65,7 +68,7 @@ view! {
         /// Protocols whose workers cannot take it because it has no form there.
         unconvertible_for: Vec<&'static str> = unfit.map(|it| app.protocol_name(it)).collect(),
         /// The trace that its producer has named (W3C Trace Context), of a job of Faktory's.
-        traceparent: Option<String> = traceparent(job.protocol, job.body()),
+        traceparent: Option<String> = traceparent(job.protocol, &shown),
     }
 }
 

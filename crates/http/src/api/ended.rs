@@ -1,5 +1,6 @@
 //! The history: jobs that have ended, from files that no other request waits for.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +13,7 @@ use windlass_config::Period;
 use windlass_daemon::operator_port::history::{
     Answer, Attempt, Book, Cursor, DAY_MS, Ends, HOUR_MS, HourRow, Hours, Question, Row, RowId,
 };
-use windlass_engine::{Ending, Excerpt, Expiry, Histogram, JobId, NewJob, Timestamp};
+use windlass_engine::{Ending, Excerpt, Expiry, Histogram, JobId, NewJob, Protocol, Timestamp};
 use windlass_session::protocol::EndedJob;
 
 use super::kinds::Durations;
@@ -24,6 +25,7 @@ use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Params, Segments, rows};
 use crate::problem::{Outcome, Problem};
+use crate::sight::Sight;
 use crate::time::{moment_text, parse_moment};
 use crate::view::view;
 
@@ -212,7 +214,7 @@ pub(crate) struct HourPage {
 
 view! {
     /// One end of one job.
-    Ended(row: &Row) with {
+    Ended(row: &Row, app: &App, sight: Sight) with {
         let ran_ms = row.started_at.map(|at| row.ended_at.saturating_sub(at));
         let waited_ms = row.started_at.map(|at| at.saturating_sub(row.ready_at));
     } {
@@ -282,13 +284,18 @@ view! {
         progress_of: Option<u32> = row.progress.map(|it| it.1),
         /// The first bytes of its body, if its queue keeps them.
         #[serde(skip_serializing_if = "Option::is_none")]
-        body: Option<Kept> = row.body.as_ref().map(Kept::of),
+        body: Option<Kept> = row.body.as_ref().map(|kept| {
+            // The bodies of a protocol that this daemon does not know are bytes.
+            let protocol = app.daemon.bridge.protocol(&row.protocol).unwrap_or(Protocol::HTTP);
+            let shown = sight.body(app, &row.queue, protocol, &kept.bytes);
+            Kept::of(kept, &shown, matches!(shown, Cow::Owned(_)))
+        }),
         /// The first bytes of its result, if its queue keeps them.
         #[serde(skip_serializing_if = "Option::is_none")]
-        result: Option<Kept> = row.result.as_ref().map(Kept::of),
+        result: Option<Kept> = row.result.as_ref().map(Kept::whole),
         /// The first bytes of what its worker sent while it ran, if its queue keeps them.
         #[serde(skip_serializing_if = "Option::is_none")]
-        output: Option<Kept> = row.output.as_ref().map(Kept::of),
+        output: Option<Kept> = row.output.as_ref().map(Kept::whole),
     }
 }
 
@@ -313,20 +320,28 @@ impl LastFailure {
 
 view! {
     /// What was kept of some bytes.
-    Kept(kept: &Excerpt) with {
-        let text = std::str::from_utf8(&kept.bytes).ok();
+    Kept(kept: &Excerpt, shown: &[u8], is_masked: bool) with {
+        let text = std::str::from_utf8(shown).ok();
     } {
         /// The first bytes, if they are UTF-8.
         text: Option<String> = text.map(str::to_owned),
         /// The first bytes in base64, if they are not.
         base64: Option<String> = text.is_none().then(|| {
             use base64::Engine as _;
-            base64::engine::general_purpose::STANDARD.encode(&kept.bytes)
+            base64::engine::general_purpose::STANDARD.encode(shown)
         }),
         /// How many bytes there were.
         bytes: u64 = kept.len,
-        /// Whether all of them are here.
+        /// Whether all of them were kept.
         is_complete: bool = kept.len == kept.bytes.len() as u64,
+        /// Whether parts are hidden from this login (`queues.NAME.mask`).
+        is_masked: bool = is_masked,
+    }
+}
+
+impl Kept {
+    fn whole(kept: &Excerpt) -> Self {
+        Self::of(kept, &kept.bytes, false)
     }
 }
 
@@ -545,7 +560,14 @@ async fn ask<T: Send + 'static>(
 #[utoipa::path(get, path = "/api/v1/ended", tag = "jobs", operation_id = "list_ended", params(Which), responses(
     (status = 200, body = EndedPage), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
 ))]
-pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<Json<EndedPage>> {
+pub(crate) async fn list(
+    app: Shared,
+    sight: Sight,
+    Params(which): Params<Which>,
+) -> Outcome<Json<EndedPage>> {
+    if which.text.is_some() {
+        sight.check_search(&app, which.queue.as_ref())?;
+    }
     let question = which.question(&app)?;
     let Answer {
         rows,
@@ -553,7 +575,7 @@ pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<J
         unreadable,
     } = ask(&app, move |book| book.ask(&question)).await?;
     Ok(Json(EndedPage {
-        ended: rows.iter().map(Ended::of).collect(),
+        ended: rows.iter().map(|row| Ended::of(row, &app, sight)).collect(),
         next: next.map(Next),
         unreadable,
     }))
@@ -563,9 +585,13 @@ pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<J
 #[utoipa::path(get, path = "/api/v1/ended/{end}", tag = "jobs", operation_id = "get_ended", responses(
     (status = 200, body = Ended), (status = 400, body = Problem), (status = 404, body = Problem), (status = 503, body = Problem)
 ))]
-pub(crate) async fn get(app: Shared, Segments(place): Segments<Place>) -> Outcome<Json<Ended>> {
+pub(crate) async fn get(
+    app: Shared,
+    sight: Sight,
+    Segments(place): Segments<Place>,
+) -> Outcome<Json<Ended>> {
     let row = row(&app, place).await?;
-    Ok(Json(Ended::of(&row)))
+    Ok(Json(Ended::of(&row, &app, sight)))
 }
 
 async fn row(app: &App, place: Place) -> Outcome<Row> {

@@ -11,6 +11,7 @@ use super::views::State;
 use crate::app::App;
 use crate::name::Name;
 use crate::problem::{Outcome, Problem};
+use crate::sight::Sight;
 
 /// Conditions; jobs must match all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams)]
@@ -144,7 +145,10 @@ impl Conditions {
     }
 
     /// The engine's filter. Periods count from now.
-    pub(super) async fn filter(self, app: &App) -> Outcome<Filter> {
+    pub(super) async fn filter(self, app: &App, sight: Sight) -> Outcome<Filter> {
+        if self.text.is_some() {
+            sight.check_search(app, self.queue.as_ref())?;
+        }
         let protocol = self
             .protocol
             .as_deref()

@@ -1,5 +1,6 @@
 //! Jobs: list, get; retry, kill, delete, cancel, requeue a single job.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::Json;
@@ -22,6 +23,7 @@ use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Body, Segments, TwoParams};
 use crate::problem::{Outcome, Problem};
+use crate::sight::Sight;
 use crate::view::of_one;
 
 page_type! {
@@ -68,6 +70,7 @@ const SEARCH_MAX: Duration = Duration::from_millis(50);
 ))]
 pub(crate) async fn list(
     app: Shared,
+    sight: Sight,
     TwoParams(conditions, which): TwoParams<Conditions, Which>,
 ) -> Outcome<Json<JobPage>> {
     let conditions = if which.order == Some(Order::Next) {
@@ -76,7 +79,7 @@ pub(crate) async fn list(
         conditions
     };
     let has_batch = conditions.has_batch();
-    let filter = conditions.filter(&app).await?;
+    let filter = conditions.filter(&app, sight).await?;
     let order = match which.order {
         Some(Order::Newest) => Some(windlass_engine::Order::Newest),
         Some(Order::Oldest) => Some(windlass_engine::Order::Oldest),
@@ -93,7 +96,7 @@ pub(crate) async fn list(
         sort,
         ..
     } = which;
-    let fetch = |from, limit| found(&app, order, &filter, from, limit);
+    let fetch = |from, limit| found(&app, sight, order, &filter, from, limit);
     page_of(
         Page {
             cursor,
@@ -109,6 +112,7 @@ pub(crate) async fn list(
 /// Jobs that match from a cursor on, as far as they are found in time.
 async fn found(
     app: &App,
+    sight: Sight,
     order: Option<windlass_engine::Order>,
     filter: &Filter,
     begin: Cursor,
@@ -142,7 +146,10 @@ async fn found(
     }
     let now = app.now();
     Ok((
-        views.iter().map(|view| Job::of(view, app, now)).collect(),
+        views
+            .iter()
+            .map(|view| Job::of(view, app, sight, now))
+            .collect(),
         after,
     ))
 }
@@ -150,7 +157,11 @@ async fn found(
 /// Everything about a job
 #[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", operation_id = "get_job",
     responses((status = 200, body = JobDetail), (status = 404, body = Problem)))]
-pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Json<JobDetail>> {
+pub(crate) async fn get(
+    app: Shared,
+    sight: Sight,
+    Segments(id): Segments<u64>,
+) -> Outcome<Json<JobDetail>> {
     let view = look(&app, id).await?;
     // The job may have finished in the meantime.
     let why = match app.ask(Query::Why(JobRef::Id(JobId(id)))).await {
@@ -175,7 +186,7 @@ pub(crate) async fn get(app: Shared, Segments(id): Segments<u64>) -> Outcome<Jso
         batch,
         &attempts,
         &app,
-        app.now(),
+        sight,
     )))
 }
 
@@ -213,13 +224,22 @@ async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
 /// The bytes of a job's body
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/body", tag = "jobs", operation_id = "get_job_body",
     responses((status = 200, body = Body, content_type = "application/octet-stream"), (status = 404, body = Problem)))]
-pub(super) async fn body(app: Shared, Segments(id): Segments<u64>) -> Outcome<Response> {
+pub(super) async fn body(
+    app: Shared,
+    sight: Sight,
+    Segments(id): Segments<u64>,
+) -> Outcome<Response> {
     let view = look(&app, id).await?;
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream"),
         (header::CONTENT_DISPOSITION, "attachment"),
     ];
-    Ok((headers, view.job.payload.share_body()).into_response())
+    let job = &view.job;
+    let body = match sight.body(&app, &view.queue, job.protocol, job.body()) {
+        Cow::Borrowed(_) => job.payload.share_body(),
+        Cow::Owned(shown) => shown.into(),
+    };
+    Ok((headers, body).into_response())
 }
 
 of_one! {
@@ -290,7 +310,8 @@ async fn mutate(app: &App, id: u64, action: Mutation) -> Outcome<()> {
 }
 
 async fn row(app: &App, id: u64) -> Outcome<Job> {
-    Ok(Job::of(&*look(app, id).await?, app, app.now()))
+    let view = look(app, id).await?;
+    Ok(Job::of(&view, app, Sight::Whole, app.now()))
 }
 
 async fn look(app: &App, id: u64) -> Outcome<Box<JobView>> {

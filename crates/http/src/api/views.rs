@@ -1,5 +1,6 @@
 //! Jobs and queues in responses.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,8 +16,12 @@ use windlass_engine::{
 use super::policies::QueuePolicy;
 use crate::app::{App, Now};
 use crate::name::Name;
+use crate::sight::Sight;
 use crate::time::moment_text;
 use crate::view::view;
+
+/// The longest body of which a summary shows the arguments.
+const SUMMARY_READ_MAX: usize = 64 << 10;
 
 /// A longer body is not included in an object, and must be read from `/body`.
 pub(super) const BODY_SHOWN_MAX: usize = BODY_READ_MAX;
@@ -43,8 +48,9 @@ pub(crate) enum State {
 
 view! {
     /// A job.
-    Job(view: &JobView, app: &App, now: Now) with {
+    Job(view: &JobView, app: &App, sight: Sight, now: Now) with {
         let job = &view.job;
+        let body = shown(view, app, sight);
         let message_id = job.key().filter(|_| job.protocol == Protocol::EVENTMQ);
         let failure = job.extra.as_deref().and_then(|extra| extra.failure.as_deref());
     } {
@@ -59,7 +65,9 @@ view! {
         /// What it calls: FWP's jobtype, EventMQ's path and callable, otherwise its queue.
         kind: Option<String> = kind(view, app),
         /// The beginning of its body, if it is text; of FWP's jobs, of their `args`.
-        summary: Option<String> = summary(view),
+        summary: Option<String> = summary(job.protocol, &body),
+        /// Whether parts of its body are hidden from this login (`queues.NAME.mask`).
+        is_masked: bool = matches!(body, Cow::Owned(_)),
         /// Its state.
         #[schema(value_type = State)]
         state: &'static str = state_name(job.state.kind()),
@@ -271,22 +279,27 @@ pub(super) fn kind(view: &JobView, app: &App) -> Option<String> {
     }
 }
 
+/// As much of a body as the summary needs, as a reader sees it.
+fn shown<'a>(view: &'a JobView, app: &App, sight: Sight) -> Cow<'a, [u8]> {
+    let body = view.job.body();
+    let body = body.get(..=SUMMARY_READ_MAX).unwrap_or(body);
+    sight.body(app, &view.queue, view.job.protocol, body)
+}
+
 /// A short text by which a person recognizes a job.
-fn summary(view: &JobView) -> Option<String> {
-    const READ_MAX: usize = 64 << 10;
+fn summary(protocol: Protocol, body: &[u8]) -> Option<String> {
     const CHARACTERS_MAX: usize = 160;
     #[derive(serde::Deserialize)]
     struct Args<'a> {
         #[serde(borrow)]
         args: &'a serde_json::value::RawValue,
     }
-    let body = view.job.body();
     let args = || {
         serde_json::from_slice::<Args<'_>>(body)
             .ok()
             .map(|it| it.args.get())
     };
-    let is_faktorys = view.job.protocol == Protocol::FAKTORY && body.len() <= READ_MAX;
+    let is_faktorys = protocol == Protocol::FAKTORY && body.len() <= SUMMARY_READ_MAX;
     // The last character may be incomplete.
     let beginning = body.get(..4 * CHARACTERS_MAX).unwrap_or(body);
     let beginning = || match std::str::from_utf8(beginning) {

@@ -22,7 +22,7 @@ pub(crate) const LOGIN_WRONG: &str = "login_wrong";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Read everything, including bodies; modify nothing.
+    /// Read everything, including bodies, except what a mask hides; modify nothing.
     Read,
     /// Push and take jobs; retry, kill and requeue them; pause, throttle and limit queues; quiet and stop workers.
     Operate,

@@ -26,7 +26,7 @@ pub(super) async fn show(
     shell.asked.retain(|name, _| known.contains(name));
     let are_retried = shell.given("state") == "retrying";
     page(&Failures {
-        found: dead::groups(app, Params(conditions)).await?.0,
+        found: dead::groups(app, shell.sight, Params(conditions)).await?.0,
         shell,
         are_retried,
     })

@@ -70,12 +70,13 @@ struct Part {
     shown: String,
     bytes: u64,
     is_complete: bool,
+    is_masked: bool,
 }
 
 pub(super) async fn show(shell: Shell, app: Shared, Known(which): Known<Which>) -> Rendered {
     let hours = hours(&app, &which).await?;
     page(&History {
-        list: ended::list(app, Params(which)).await?.0,
+        list: ended::list(app, shell.sight, Params(which)).await?.0,
         total: HourTotal::of(&hours),
         bars: Bar::all(&hours),
         shell,
@@ -97,7 +98,7 @@ pub(super) async fn kinds(
 }
 
 pub(super) async fn one(shell: Shell, app: Shared, place: Segments<Place>) -> Rendered {
-    let it = ended::get(app, place).await?.0;
+    let it = ended::get(app, shell.sight, place).await?.0;
     let parts = [
         ("Body", &it.body),
         ("Result", &it.result),
@@ -120,7 +121,10 @@ pub(super) async fn of_job(app: &Shared, shell: &Shell, job: u64) -> Option<Resp
         limit: Some(1),
         ..Which::default()
     };
-    let found = ended::list(app.clone(), Params(which)).await.ok()?.0;
+    let found = ended::list(app.clone(), shell.sight, Params(which))
+        .await
+        .ok()?
+        .0;
     let id = found.ended.first()?.id;
     Some(to_path(&shell.prefix, &format!("/history/{id}")).into_response())
 }
@@ -221,6 +225,7 @@ impl Part {
             shown,
             bytes: kept.bytes,
             is_complete: kept.is_complete,
+            is_masked: kept.is_masked,
         }
     }
 }

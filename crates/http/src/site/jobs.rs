@@ -23,6 +23,7 @@ use crate::api::views::{Job, STATES};
 use crate::app::Shared;
 use crate::params::{Segments, TwoParams, names};
 use crate::problem::{Outcome, Problem};
+use crate::sight::Sight;
 
 /// Bytes of a body that are shown in hexadecimal.
 const HEX_BYTES_MAX: usize = 4 << 10;
@@ -71,20 +72,21 @@ pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
         .map_err(Problem::bad_request)?;
     let TwoParams(conditions, which): TwoParams<Conditions, Which> = TwoParams::of(&asked)?;
     page(&JobsPage {
+        list: search(&app, shell.sight, &conditions, which).await?,
         shell,
-        list: search(&app, &conditions, which).await?,
     })
 }
 
 /// A page of jobs; empty if the first match is not found in time.
 pub(super) async fn search(
     app: &Shared,
+    sight: Sight,
     conditions: &Conditions,
     mut which: Which,
 ) -> Outcome<JobPage> {
     let (begun, limit, order) = (Instant::now(), which.limit, which.order);
     loop {
-        let list = jobs::list(app.clone(), TwoParams(conditions.clone(), which))
+        let list = jobs::list(app.clone(), sight, TwoParams(conditions.clone(), which))
             .await?
             .0;
         if !list.jobs.is_empty() || list.next.is_none() || begun.elapsed() > SEARCH_MAX {
@@ -136,7 +138,7 @@ pub(super) async fn show(
     app: Shared,
     id: Segments<u64>,
 ) -> Result<Response, Problem> {
-    let detail = match jobs::get(app.clone(), Segments(id.0)).await {
+    let detail = match jobs::get(app.clone(), shell.sight, Segments(id.0)).await {
         Ok(Json(detail)) => detail,
         // The link to a job goes on working when the job has ended.
         Err(problem) if problem.status == 404 => {

@@ -68,7 +68,7 @@ pub(super) async fn batch(
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("batch", &name.to_string())
         .finish();
-    let list = search(&app, &Conditions::of_batch(name), which).await?;
+    let list = search(&app, shell.sight, &Conditions::of_batch(name), which).await?;
     page(&OneBatch {
         shell,
         batch,

@@ -10,6 +10,7 @@ use crate::api::{ended, jobs};
 use crate::app::Shared;
 use crate::params::Segments;
 use crate::problem::{Outcome, Problem};
+use crate::sight::Sight;
 
 /// Members of a work unit that are not copied from an old job to a new one, and members with separate fields
 /// in the form.
@@ -63,9 +64,9 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     };
     let ended = shell.given("ended");
     let copied = if let Some(id) = from {
-        Copied::of_job(&app, id).await?
+        Copied::of_job(&app, shell.sight, id).await?
     } else if !ended.is_empty() {
-        Copied::of_ended(&app, ended).await?
+        Copied::of_ended(&app, shell.sight, ended).await?
     } else {
         Copied {
             from,
@@ -109,8 +110,8 @@ struct Copied {
 }
 
 impl Copied {
-    async fn of_job(app: &Shared, id: u64) -> Outcome<Self> {
-        let detail = jobs::get(app.clone(), Segments(id)).await?.0;
+    async fn of_job(app: &Shared, sight: Sight, id: u64) -> Outcome<Self> {
+        let detail = jobs::get(app.clone(), sight, Segments(id)).await?.0;
         let no_text = || Problem::conflict("the body is no text: a form cannot change it");
         Ok(Self {
             from: Some(id),
@@ -121,9 +122,9 @@ impl Copied {
     }
 
     /// A job that has ended, of which the history has all of the body.
-    async fn of_ended(app: &Shared, place: &str) -> Outcome<Self> {
+    async fn of_ended(app: &Shared, sight: Sight, place: &str) -> Outcome<Self> {
         let place = place.parse().map_err(Problem::bad_request)?;
-        let row = ended::get(app.clone(), Segments(place)).await?.0;
+        let row = ended::get(app.clone(), sight, Segments(place)).await?.0;
         let kept = row.body.filter(|kept| kept.is_complete);
         let body = kept.and_then(|kept| kept.text).ok_or_else(|| {
             Problem::conflict("the history has no body of this job, only a part of it, or no text")

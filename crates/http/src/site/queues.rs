@@ -123,7 +123,7 @@ pub(super) async fn show(
         Err(problem) => return Err(problem),
     };
     let policy = policies::of_queue(&app, &name).await?;
-    let of = |conditions, which| jobs::list(app.clone(), TwoParams(conditions, which));
+    let of = |conditions, which| jobs::list(app.clone(), shell.sight, TwoParams(conditions, which));
     let first = || Which {
         limit: Some(FEW),
         ..Which::default()

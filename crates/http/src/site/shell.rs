@@ -20,6 +20,7 @@ use crate::login::Role;
 use crate::prefix::Prefix;
 use crate::problem::{Outcome, Problem};
 use crate::refusing::{self, Refusing};
+use crate::sight::Sight;
 
 /// Loads only from this host, without inline scripts and styles, and without frames.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -38,6 +39,8 @@ const LATER: [&str; 5] = ["limit", "order", "sort", "cursor", "page"];
 pub(super) struct Shell {
     /// Before every address on the page; empty, or `/` and names.
     pub(super) prefix: String,
+    /// What the reader sees of bodies.
+    pub(super) sight: Sight,
     /// The reader may do everything that loses no data.
     pub(super) may_operate: bool,
     /// The reader may do everything.
@@ -111,6 +114,7 @@ impl Shell {
             prefix: Prefix::of(extensions).to_owned(),
             may_operate: role >= Role::Operate,
             may_administer: role >= Role::Admin,
+            sight: Sight::of(role),
             is_inside: true,
             login: named.map(|visitor| format!("{} ({role})", visitor.identity.name)),
             has_session: visitor.is_some_and(|visitor| visitor.has_session),

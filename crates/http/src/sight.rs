@@ -1,0 +1,87 @@
+//! What a reader sees of the bodies of jobs. Readers without the role `operate` do not see what the configuration hides
+//! (`queues.NAME.mask`). Others can take a job, so there is nothing to hide from them.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
+use axum::http::Extensions;
+use axum::http::request::Parts;
+use windlass_bridge::json::HIDDEN;
+use windlass_engine::{BODY_READ_MAX, Protocol};
+
+use crate::access::Visitor;
+use crate::app::App;
+use crate::login::Role;
+use crate::name::Name;
+use crate::problem::{Outcome, Problem};
+
+/// A reader's sight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// Everything.
+    Whole,
+    /// What is not hidden.
+    #[default]
+    Masked,
+}
+
+impl Sight {
+    pub(crate) fn of(role: Role) -> Self {
+        if role >= Role::Operate {
+            Self::Whole
+        } else {
+            Self::Masked
+        }
+    }
+
+    fn of_visitor(extensions: &Extensions) -> Self {
+        let visitor = extensions.get::<Visitor>();
+        visitor.map_or_else(Self::default, |visitor| Self::of(visitor.identity.role))
+    }
+
+    /// A body, or its beginning, as the reader sees it: a copy if the queue's mask hides something. A body that is no JSON is
+    /// hidden as a whole, and so is one that takes long to read.
+    pub(crate) fn body<'a>(
+        self,
+        app: &App,
+        queue: &[u8],
+        protocol: Protocol,
+        body: &'a [u8],
+    ) -> Cow<'a, [u8]> {
+        let pointers = match self {
+            Self::Whole => Vec::new(),
+            Self::Masked => app.masks.of_queue(queue),
+        };
+        if pointers.is_empty() {
+            return Cow::Borrowed(body);
+        }
+        let pointers: Vec<&str> = pointers.iter().map(String::as_str).collect();
+        let shown = (body.len() <= BODY_READ_MAX)
+            .then(|| app.daemon.bridge.hidden(protocol, body, &pointers))
+            .flatten();
+        Cow::Owned(shown.unwrap_or_else(|| HIDDEN.to_owned()).into_bytes())
+    }
+
+    /// Refuses to search for a text in bodies that are hidden: what is found would tell what is in them.
+    pub(crate) fn check_search(self, app: &App, queue: Option<&Name>) -> Outcome<()> {
+        let is_hidden = match queue {
+            _ if self == Self::Whole => false,
+            Some(queue) => !app.masks.of_queue(&queue.0).is_empty(),
+            None => app.masks.is_any(),
+        };
+        if is_hidden {
+            let why = "text is searched in bodies, of which a part is hidden from this login (mask): name a queue without a mask";
+            return Err(Problem::forbidden(why.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Sight {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &S) -> Result<Self, Infallible> {
+        Ok(Self::of_visitor(&parts.extensions))
+    }
+}
