@@ -382,7 +382,7 @@ pub(crate) struct History {
     /// Maximum number of rows.
     #[arg(long, default_value_t = 100, conflicts_with = "action")]
     pub(super) limit: usize,
-    /// Only with `again`: push this many per second.
+    /// Only with `again`: this many become ready per second.
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rate: Option<u32>,
     /// Only with `again`: all jobs; required without conditions.

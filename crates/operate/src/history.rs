@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
-use std::time::Duration;
 
 use hyper::Method;
 use serde_json::Value;
-use tokio::time::interval;
 use windlass_config::Failure;
 
 use crate::arguments::{History, HistoryAction, Kinds};
@@ -58,15 +56,13 @@ impl History {
             Ok(())
         })
         .await?;
-        let mut ticks = self
-            .rate
-            .map(|rate| interval(Duration::from_secs(1) / rate));
         let (mut pushed, mut refused) = (0_u64, 0_u64);
         for id in ids.iter().rev() {
-            if let Some(ticks) = &mut ticks {
-                ticks.tick().await;
-            }
-            let path = format!("/ended/{id}/again");
+            // Each waits for its turn in the daemon, so the speed does not depend on this program.
+            let delay_ms = self
+                .rate
+                .map_or(0, |rate| pushed.saturating_mul(1_000) / u64::from(rate));
+            let path = format!("/ended/{id}/again?delay_ms={delay_ms}");
             match operator.client.change(id, Method::POST, &path).await {
                 Ok(_) => pushed += 1,
                 Err(why) if operator.client.refusal().is_some() => {

@@ -13,7 +13,9 @@ use windlass_config::Period;
 use windlass_daemon::operator_port::history::{
     Answer, Attempt, Book, Cursor, DAY_MS, Ends, HOUR_MS, HourRow, Hours, Question, Row, RowId,
 };
-use windlass_engine::{Ending, Excerpt, Expiry, Histogram, JobId, NewJob, Protocol, Timestamp};
+use windlass_engine::{
+    Ending, Excerpt, Expiry, Histogram, JobId, NewJob, Protocol, QueueKind, Timestamp,
+};
 use windlass_session::protocol::EndedJob;
 
 use super::kinds::Durations;
@@ -599,18 +601,33 @@ async fn row(app: &App, place: Place) -> Outcome<Row> {
     row.ok_or_else(|| Problem::not_found(format!("there is no ended job {place}")))
 }
 
+/// When a job runs again.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct When {
+    /// It is ready after this many milliseconds; at once if it is left out.
+    #[serde(default)]
+    #[param(value_type = Option<u64>)]
+    delay_ms: u64,
+}
+
 /// Run an ended job again
 ///
-/// It is pushed to its queue as a new job of its protocol, at once: with its body, of which the history must have all, and the
+/// It is pushed to its queue as a new job of its protocol: with its body, of which the history must have all, and the
 /// defaults of the protocol. A work unit of FWP keeps its own terms, a spiderq entry its key. The new job belongs to no batch,
 /// and only its queue's `ttl` lets it expire. Its row of the history names the old job (`again_of`).
-#[utoipa::path(post, path = "/api/v1/ended/{end}/again", tag = "jobs", operation_id = "run_again", responses(
+#[utoipa::path(post, path = "/api/v1/ended/{end}/again", tag = "jobs", operation_id = "run_again", params(When), responses(
     (status = 201, body = PushedJob, headers(("location" = String, description = "The job"))),
     (status = 200, body = PushedJob, description = "A job of the same identity waits or runs"),
     (status = 400, body = Problem), (status = 404, body = Problem), (status = 409, body = Problem), (status = 429, body = Problem),
     (status = 503, body = Problem)
 ))]
-pub(crate) async fn again(app: Shared, Segments(place): Segments<Place>) -> Outcome<Response> {
+pub(crate) async fn again(
+    app: Shared,
+    Segments(place): Segments<Place>,
+    Params(when): Params<When>,
+) -> Outcome<Response> {
     let Row {
         job,
         queue,
@@ -636,13 +653,19 @@ pub(crate) async fn again(app: Shared, Segments(place): Segments<Place>) -> Outc
         wall,
         skew_ms,
     });
+    let new = new.map_err(Problem::conflict)?;
+    if when.delay_ms > 0 && new.kind == QueueKind::Cycle {
+        return Err(Problem::conflict(
+            "entries of spiderq's queues are not scheduled: delay_ms must be 0",
+        ));
+    }
     let new = NewJob {
-        not_before: None,
+        not_before: (when.delay_ms > 0).then(|| Timestamp(wall.0.saturating_add(when.delay_ms))),
         expires: Expiry::Never,
         batch: None,
         past: None,
         again_of: Some(job),
-        ..new.map_err(Problem::conflict)?
+        ..new
     };
     pushed(&app, new).await
 }
