@@ -203,16 +203,16 @@ const selected = () => [...document.querySelectorAll("[data-id]:checked")].map((
 function count() {
   const bulk = document.querySelector("[data-bulk]");
   if (bulk === null) return;
-  const matches = bulk.querySelector("[data-match]").checked;
+  const matches = bulk.querySelector("[data-match]")?.checked ?? false;
   const jobs = selected().length;
   bulk.querySelector("[data-count]").textContent = matches ? bulk.querySelector("[data-matching]").textContent : jobs === 0 ? "nothing selected" : `${jobs} selected`;
   bulk.classList.toggle("idle", !matches && jobs === 0);
-  bulk.querySelectorAll("[data-change]").forEach((button) => { button.disabled = !matches && jobs === 0; });
+  bulk.querySelectorAll("[data-change], [data-again]").forEach((button) => { button.disabled = !matches && jobs === 0; });
 }
 
 // Counts the jobs that match, beside the box that stands for all of them. The daemon bounds the search.
 async function countMatches() {
-  const bulk = document.querySelector("[data-bulk]");
+  const bulk = document.querySelector("[data-bulk]:has([data-match])");
   if (bulk === null) return;
   const { jobs, is_complete: isComplete } = await send("GET", `/jobs/count?${bulk.dataset.bulk}`);
   const number = jobs.toLocaleString("en");
@@ -248,6 +248,30 @@ async function changeMany(button) {
   });
 }
 
+// Pushes the selected jobs of the history once more, those that ended first before the others. One that is refused stops no other.
+async function runAgain() {
+  const ids = selected().reverse();
+  const rate = Number(document.querySelector("[data-rate]").value);
+  const speed = rate > 0 ? `, ${rate} a second` : "";
+  if (!(await ask(`Push ${inWords(ids.length)} once more${speed}?`))) return;
+  await run(async () => {
+    let pushed = 0;
+    const refused = [];
+    for (const id of ids) {
+      const delay = rate > 0 ? Math.floor((pushed * 1000) / rate) : 0;
+      try {
+        await send("POST", `/ended/${encodeURIComponent(id)}/again?delay_ms=${delay}`);
+        pushed += 1;
+      } catch (error) {
+        refused.push(error.message);
+      }
+      say(`Run again: ${pushed} of ${ids.length}`);
+    }
+    document.querySelectorAll("[data-id]:checked, [data-all]:checked").forEach((box) => { box.checked = false; });
+    return `Run again: ${inWords(pushed)}.${refused.length > 0 ? ` ${refused.length} refused: ${refused[0]}` : ""}`;
+  });
+}
+
 // A work unit of FWP. What the reader has written in JSON stays as it is: numbers may have more digits than a script keeps.
 function unit(fields) {
   const rest = fields.get("rest").trim().replace(/^\{|\}$/g, "").trim();
@@ -262,6 +286,7 @@ function unit(fields) {
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");
   if (button?.dataset.change !== undefined || button?.dataset.many !== undefined) return changeMany(button);
+  if (button?.dataset.again !== undefined) return runAgain();
   if (button?.dataset.send === undefined) return;
   const [method, path] = button.dataset.send.split(" ");
   if (button.dataset.confirm !== undefined && !(await ask(button.dataset.confirm))) return;

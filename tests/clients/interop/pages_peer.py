@@ -403,6 +403,16 @@ def keys(person):
     assert person.confirm() == "Retry all 3 jobs that match?"
     person.wait("no dead job", lambda: "No job is dead." in person.text())
 
+    # Two of the jobs that had died run again as new ones.
+    person.go("/history?queue=mails&outcome=dead")
+    person.wait("three ends", lambda: person.browser.refresh() is None and len(person.all("tbody tr")) == 3)
+    person.type("j", "x", "j", "x")
+    person.wait("a selection", lambda: person.text("[data-count]") == "2 selected")
+    person.one("[data-rate]").send_keys("1")
+    person.click("Run again", "main")
+    assert person.confirm() == "Push 2 jobs once more, 1 a second?"
+    person.wait("what was done", lambda: person.text("#message") == "Run again: 2 jobs.")
+
     # The job of a batch leads to it, and is pushed again with another argument, as a job of Faktory.
     person.go("/queues/parts")
     person.press("tbody th a")
