@@ -543,13 +543,19 @@ async fn ask<T: Send + 'static>(
             "this daemon keeps no history: its store is not in a data directory",
         ));
     };
-    let Some(_place) = app.asking.try_take() else {
+    let Some(place) = app.asking.try_take() else {
         return Err(Problem::unavailable(
             "busy",
             "too many questions to the history at once",
         ));
     };
-    let asked = spawn_blocking(move || ask(&book)).await;
+    // The question has its place until it is answered: an asker that leaves before must not make room for another one.
+    let asked = spawn_blocking(move || {
+        let answer = ask(&book);
+        drop(place);
+        answer
+    })
+    .await;
     asked
         .map_err(|_| Problem::internal("the history cannot be asked"))?
         .map_err(Problem::internal)
