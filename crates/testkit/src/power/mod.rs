@@ -92,17 +92,17 @@ impl Recorder {
     /// # Panics
     /// If it cannot be read.
     #[must_use]
-    pub fn end(self) -> Disk {
+    pub fn end(&self) -> Disk {
         let record = fs::read(&self.record).expect("read the record");
         Disk {
             record,
             at: 0,
             events: 0,
             next_id: self.ids.len(),
-            ids: self.ids,
+            ids: self.ids.clone(),
             root: self.base_root,
             durable: self.base.clone(),
-            cached: self.base,
+            cached: self.base.clone(),
             pending: HashMap::new(),
             syncing: HashMap::new(),
         }
@@ -303,6 +303,9 @@ impl Disk {
         let payload = event.payload.clone();
         if event.kind == b'C' {
             self.ids.insert(event.inode, self.next_id);
+            if at == 1 {
+                self.cached.folders.insert(self.next_id, Names::new());
+            }
             self.next_id += 1;
             return;
         }

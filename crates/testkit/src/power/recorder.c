@@ -3,7 +3,7 @@
 
    An event: its kind (1 byte), the inode (8), a number (8), the length of what follows (4), little-endian.
 
-   C  the inode is a new file or folder, and empty
+   C  the inode is new: an empty file (0) or folder (1)
    W  bytes are written at an offset             Z  zeros are written at an offset: the 8 bytes that follow say how many
    S  the file has this size now
    N  the names of a folder, all of them: inode (8), whether it is a folder (1), length (2), name
@@ -246,7 +246,7 @@ int mkdir(const char *path, mode_t mode)
     lock();
     int made = REAL(int, "mkdir", const char *, mode_t)(path, mode);
     if (made == 0 && is_below(path) && stat(path, &about) == 0) {
-        event('C', about.st_ino, 0, NULL, 0);
+        event('C', about.st_ino, 1, NULL, 0);
         names_beside(path);
     }
     unlock();
