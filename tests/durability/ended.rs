@@ -35,13 +35,13 @@ history = { keep = "1d", body = "64B" }
 #[derive(Default)]
 pub(crate) struct Ledger {
     next: AtomicU64,
-    /// Jobs whose end was sent. The history may have a row for it.
-    sent: Mutex<BTreeSet<u64>>,
+    /// Jobs whose end was sent, and how often. The history may have a row for it.
+    sent: Mutex<BTreeMap<u64, u64>>,
     /// Jobs whose end was acknowledged. The history must have a row for it.
     acknowledged: Mutex<BTreeSet<u64>>,
-    /// The acknowledged jobs of each client, in their order.
+    /// The acknowledged jobs of the clients, in order.
     by_client: Mutex<BTreeMap<u64, Vec<Acknowledged>>>,
-    /// The daemon's changes to its files are recorded by this.
+    /// Present if the daemon is recorded.
     recorder: Option<Arc<Recorder>>,
 }
 
@@ -61,12 +61,21 @@ impl Ledger {
         }
     }
 
+    /// For the clients of a daemon that continues after a power cut.
+    pub(crate) fn after_a_cut(&self) -> Self {
+        Self {
+            next: AtomicU64::new(self.next()),
+            sent: Mutex::new(self.sent.lock().unwrap().clone()),
+            ..Self::default()
+        }
+    }
+
     fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     fn send(&self, job: u64) {
-        self.sent.lock().unwrap().insert(job);
+        *self.sent.lock().unwrap().entry(job).or_default() += 1;
     }
 
     fn acknowledge(&self, client: u64, job: u64) {
@@ -77,9 +86,14 @@ impl Ledger {
         self.acknowledged.lock().unwrap().insert(job);
     }
 
-    /// For each client the jobs whose ends were acknowledged to it, in their order.
+    /// The acknowledged jobs of the clients, in order.
     pub(crate) fn by_client(&self) -> Vec<Vec<Acknowledged>> {
         self.by_client.lock().unwrap().values().cloned().collect()
+    }
+
+    /// Whether only one client has sent the end of a job, once.
+    pub(crate) fn sent_once(&self, job: u64) -> bool {
+        self.sent.lock().unwrap().get(&job) == Some(&1)
     }
 
     pub(crate) fn acknowledged(&self) -> BTreeSet<u64> {
@@ -233,7 +247,7 @@ pub(crate) fn recorded(ledger: &Ledger, http: Http) -> BTreeSet<u64> {
         let job = number(name.as_str().unwrap());
         assert!(jobs.insert(job), "{job} is there twice: {row}");
         assert!(numbers.insert(row["job"].as_u64().unwrap()), "{row}");
-        assert!(sent.contains(&job), "no worker ended {job}: {row}");
+        assert!(sent.contains_key(&job), "no worker ended {job}: {row}");
         assert_eq!(row["outcome"], outcome(job), "{row}");
         let kept = row["protocol"] == "gearman";
         assert_eq!(

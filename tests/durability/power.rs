@@ -1,6 +1,6 @@
-//! Power cuts of the whole daemon: what it does to its data directory under load is recorded, over kills and stops, and a daemon
-//! starts from what a cut at any moment leaves. Each acknowledged end is in the history once. With `interval` the last ones may
-//! be missing, but of each client only the last, and no job that is still there has a row.
+//! Power cuts of the whole daemon: a record of all changes to the data directory under load, over kills and stops, gives the
+//! directory that a power cut leaves, and a daemon starts from it. Every acknowledged end is in the history once. With `interval`
+//! the last ends of a client may be missing, and no job that still exists has a row.
 //!
 //! `WINDLASS_TEST_POWER_CUTS=1000` makes as many with each durability (12 by default), `WINDLASS_TEST_POWER_SEED` with another
 //! seed. A C compiler makes the recorder.
@@ -37,7 +37,7 @@ fn record(home: &Path, settings: &str, rng: &mut Rng) -> (Arc<Ledger>, Disk) {
         let more = usize::try_from(rng.between(1, 150)).unwrap();
         if rng.chance(50) {
             load_until(&ledger, &mut daemon, more, |_| {});
-            // The thread of the history is at work, or between two looks.
+            // A record has cuts before and after the history's first look at the log.
             let written = rng.below(2);
             wait_until("some rows are there", || {
                 rows(Http(daemon.address("http")), "").len() as u64 >= written
@@ -60,7 +60,8 @@ fn record(home: &Path, settings: &str, rng: &mut Rng) -> (Arc<Ledger>, Disk) {
 
 /// Jobs that are in the store and have not ended.
 fn living(http: Http) -> BTreeSet<u64> {
-    let (mut jobs, mut cursor) = (BTreeSet::new(), String::new());
+    let mut jobs = BTreeSet::new();
+    let mut cursor = String::new();
     loop {
         let page = http.get(&format!("/api/v1/jobs?limit=100{cursor}")).json();
         for job in page["jobs"].as_array().unwrap() {
@@ -75,34 +76,34 @@ fn living(http: Http) -> BTreeSet<u64> {
     }
 }
 
-/// A daemon starts from what the cut has left. Returns how many ends its history has.
-fn check(home: &Path, settings: &str, ledger: &Arc<Ledger>, moment: u64, is_sync: bool) -> usize {
-    let before = ledger.by_client();
+/// Starts a daemon after a cut. Returns the number of ends in the history.
+fn check(home: &Path, settings: &str, before: &Ledger, moment: u64, is_sync: bool) -> usize {
     let mut daemon = daemon(home).set(settings).start();
-    // It works, and writes everything before it stops: also the ends of commits that have the numbers of lost ones.
-    let ended_before = ledger.acknowledged();
-    load_until(ledger, &mut daemon, 5, terminate);
-    let mut ended_since = ledger.acknowledged();
-    ended_since.retain(|job| !ended_before.contains(job));
+    // Commits get the numbers of lost ones. A daemon that stops writes all rows first.
+    let ledger = Arc::new(before.after_a_cut());
+    load_until(&ledger, &mut daemon, 5, terminate);
+    let mut must_be_there = ledger.acknowledged();
+    let by_client = before.by_client();
+    if is_sync {
+        let all = by_client.iter().flatten();
+        must_be_there.extend(all.filter(|it| it.moment <= moment).map(|it| it.job));
+    }
     daemon.restart();
-    let http = Http(daemon.address("http"));
-    let must_be_there: BTreeSet<u64> = before
-        .iter()
-        .flatten()
-        .filter(|it| is_sync && it.moment <= moment)
-        .map(|it| it.job)
-        .collect();
     let log = daemon.log_text();
-    let found = recorded(ledger, http);
-    let must_be_there = must_be_there.union(&ended_since);
-    let lost: Vec<_> = must_be_there.filter(|job| !found.contains(job)).collect();
+    let http = Http(daemon.address("http"));
+    let found = recorded(&ledger, http);
+    let lost: Vec<_> = must_be_there.difference(&found).collect();
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}\n{log}");
-    for client in before {
-        let mut there = client.iter().map(|it| found.contains(&it.job));
-        let is_lost = there.find(|is_there| !is_there).is_some();
+    for client in by_client {
+        // A job whose end was lost came back to another client.
+        let client = client.iter().map(|it| it.job);
+        let client: Vec<u64> = client.filter(|job| ledger.sent_once(*job)).collect();
+        let lost = client.iter().position(|job| !found.contains(job));
+        let later = client.iter().skip(lost.unwrap_or(client.len()));
+        let later: Vec<_> = later.filter(|job| found.contains(job)).collect();
         assert!(
-            !is_lost || !there.any(|is_there| is_there),
-            "a row is missing before others\n{log}"
+            later.is_empty(),
+            "of {client:?} number {lost:?} is lost, but not {later:?}\n{log}"
         );
     }
     let ended: BTreeSet<u64> = rows(http, "")
@@ -123,7 +124,9 @@ fn cut(durability: &str) {
     let mut rng = Rng::new(from_env("WINDLASS_TEST_POWER_SEED", 1));
     let settings = format!("durability = \"{durability}\"\n{}", ended::SETTINGS);
     let home = tempfile::tempdir_in(place()).unwrap();
-    let (mut cuts, mut records, mut ends) = (0, 0, 0);
+    let mut cuts = 0;
+    let mut records = 0;
+    let mut ends = 0;
     while cuts < wanted {
         let (ledger, mut disk) = record(home.path(), &settings, &mut rng);
         let count = disk.count();

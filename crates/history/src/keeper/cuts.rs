@@ -1,7 +1,8 @@
 //! Power cuts: the rows of all commits in the log are in the files once, whenever the power fails.
 //!
-//! A keeper in a process of its own is recorded, and killed; the record gives a directory for each cut. There the next keeper
-//! goes on with the log as it was then, without what it was allowed to forget, and so on from one of these directories.
+//! A keeper runs in another process, which is recorded and killed. The record gives the directory that a power cut leaves, at any
+//! moment. There a keeper continues with the log of that moment, without the commits that the log was allowed to forget. The
+//! next record starts from one of these directories.
 //!
 //! `WINDLASS_TEST_HISTORY_CUTS=1000` makes as many (40 by default), `WINDLASS_TEST_HISTORY_SEED=7` begins with another seed.
 
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use windlass_engine::Excerpt;
-use windlass_testkit::power::{Image, Recorder, note, place};
+use windlass_testkit::power::{Image, Note, Recorder, note, place};
 use windlass_testkit::rng::Rng;
 
 use super::tests::{NO_LIMITS, Place};
@@ -18,7 +19,7 @@ use super::*;
 use crate::ask::tests::ended;
 use crate::folder::DAY_MS;
 
-/// What the recorded process is told: the seed, the commits in the log, and how many of them it has forgotten.
+/// The variable with the arguments of the recorded process: a seed, the commits of the log, and the number of forgotten ones.
 const LIFE: &str = "WINDLASS_TEST_HISTORY_LIFE";
 
 /// Cuts of one record.
@@ -27,10 +28,10 @@ const CUTS_OF_A_RECORD: u64 = 20;
 /// 2026-11-28.
 const TODAY: u64 = 20_785;
 
-/// The folder in the one whose changes are recorded.
+/// The history's folder. The recorder has the folder around it.
 const FOLDER: &str = "history";
 
-/// The rows of a commit. Of each row the number of its job says all.
+/// The rows of a commit, always the same ones. The job's number names a row.
 fn rows_of(commit: u64) -> impl Iterator<Item = Ended> {
     let mut rng = Rng::new(commit);
     (0..rng.between(1, 3)).map(move |n| {
@@ -67,7 +68,19 @@ fn live(life: &str) {
     let mut rng = Rng::new(seed);
     let mut place = log_of(upto, forgotten);
     let mut work = work_in(Path::new(&root), &place);
+    let mut readers = Vec::new();
     for _ in 0..rng.between(20, 60) {
+        // Other tools read a file meanwhile, so that SQLite cannot move all of its log into the file.
+        let files = folder::list(&work.folder).unwrap();
+        if rng.chance(5)
+            && let Some(id) = rng.pick(&files)
+        {
+            let reader = rusqlite::Connection::open(id.path(&work.folder)).unwrap();
+            reader
+                .execute_batch("BEGIN; SELECT count(*) FROM ended")
+                .unwrap();
+            readers.push(reader);
+        }
         for _ in 0..rng.below(20) {
             place.commit(rows_of(place.newest() + 1));
         }
@@ -84,13 +97,13 @@ fn live(life: &str) {
 }
 
 /// The numbers in the last notes of these kinds before a cut.
-fn noted(notes: &[(u64, String)], kind: &str, before: u64) -> Option<u64> {
-    let before = notes.iter().rev().skip_while(|(at, _)| *at >= before);
-    let mut numbers = before.filter_map(|(_, note)| note.strip_prefix(kind)?.trim().parse().ok());
+fn noted(notes: &[Note], kind: &str, before: u64) -> Option<u64> {
+    let before = notes.iter().rev().skip_while(|note| note.before >= before);
+    let mut numbers = before.filter_map(|note| note.text.strip_prefix(kind)?.trim().parse().ok());
     numbers.next()
 }
 
-/// All rows are there once, each in its file, and counted once in its hour.
+/// Every row is in the right file once, and counted once in the hour.
 fn check(place: &Place, folder: &Path, what: &str) {
     let mut expected = BTreeMap::<FileId, Vec<u64>>::new();
     for row in (1..=place.newest()).flat_map(rows_of) {
@@ -138,7 +151,7 @@ struct After {
     forgotten: u64,
 }
 
-/// Records a life that begins with a directory, and returns what cuts of it leave.
+/// Records a life that begins with a directory. Returns the directories after cuts.
 fn cut(home: &Path, before: &After, rng: &mut Rng) -> Vec<After> {
     let root = home.join("root");
     before.image.restore(&root).unwrap();
@@ -211,7 +224,7 @@ fn every_row_of_the_log_is_there_once_after_a_power_cut() {
             let mut work = work_in(&root, &place);
             work.catch_up().unwrap();
             check(&place, &root.join(FOLDER), &what);
-            // The next commits are other ones than those that the cut took.
+            // The next commit has the number of one that the cut may have taken.
             place.commit(rows_of(upto + 1));
             work.catch_up().unwrap();
             work.sync().unwrap();

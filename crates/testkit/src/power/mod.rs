@@ -1,9 +1,9 @@
-//! Power cuts of a real process: what it does to its files is recorded, and from one record come the directories that power
-//! cuts at any of its moments leave.
+//! Power cuts of a real process: the changes to files are recorded, and the record gives the directory that a power cut leaves, at
+//! any moment.
 //!
-//! After a cut, what was synced is there. Of what was written since, each sector of 512 bytes, each size and each name is there
-//! or not, at random. A file's bytes are synced with the file, its name with its folder. So this disk is worse than most file
-//! systems, and as bad as POSIX allows.
+//! A cut spares everything that was synced. Sectors of 512 bytes, sizes and names that were written later survive or not, at
+//! random. Syncing a file covers the bytes, syncing the folder covers the name. So this disk is worse than most file systems, and
+//! as bad as POSIX allows.
 
 #![expect(
     clippy::expect_used,
@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +26,7 @@ const SECTOR: usize = 512;
 /// Bytes of an event without its payload: see `recorder.c`.
 const HEAD: usize = 21;
 
-/// Records what processes do to the files below a folder. A C compiler makes the library that they are started with.
+/// Records the changes that processes make below a folder. They are started with a library, for which a C compiler is needed.
 #[derive(Debug)]
 pub struct Recorder {
     library: PathBuf,
@@ -37,7 +38,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records below `root`, into a file in `home`. What is there by now is durable.
+    /// Records below `root`, into a file in `home`. The present contents count as durable.
     ///
     /// # Panics
     /// If there is no C compiler.
@@ -78,7 +79,7 @@ impl Recorder {
         ]
     }
 
-    /// This moment of the record: all that had returned by now is before it.
+    /// This moment of the record: system calls that have returned are before it.
     ///
     /// # Panics
     /// If the record is gone.
@@ -188,6 +189,17 @@ enum Change {
     Size(usize),
 }
 
+impl Change {
+    /// The bytes that are written; none for a size.
+    const fn span(self) -> Range<usize> {
+        match self {
+            Self::Write { at, from, end } => at..at + end - from,
+            Self::Zeros { at, bytes } => at..at + bytes,
+            Self::Size(_) => 0..0,
+        }
+    }
+}
+
 /// The disk of a record, as it is at a moment of it.
 #[derive(Debug)]
 pub struct Disk {
@@ -201,9 +213,9 @@ pub struct Disk {
     durable: State,
     /// As the processes see it.
     cached: State,
-    /// What was done to a file since it was durable, with how much was done before.
+    /// Changes of files that are not durable.
     pending: HashMap<Id, Pending>,
-    /// Syncs that have begun, each with what it makes durable.
+    /// Syncs that have begun.
     syncing: HashMap<u64, Syncing>,
 }
 
@@ -224,12 +236,21 @@ enum Syncing {
 #[derive(Clone, Debug, Default)]
 pub struct Image(BTreeMap<PathBuf, Option<Vec<u8>>>);
 
+/// A note of a recorded process.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The number of events before it.
+    pub before: u64,
+    /// The text.
+    pub text: String,
+}
+
 /// An event of the record.
 struct Event {
     kind: u8,
     inode: u64,
     number: u64,
-    payload: std::ops::Range<usize>,
+    payload: Range<usize>,
 }
 
 impl Disk {
@@ -245,16 +266,19 @@ impl Disk {
         count
     }
 
-    /// All notes, each with the number of events before it.
+    /// All notes.
     #[must_use]
-    pub fn notes(&self) -> Vec<(u64, String)> {
+    pub fn notes(&self) -> Vec<Note> {
         let mut at = 0;
         let mut count = 0;
         let mut notes = Vec::new();
         while let Some(event) = self.event(at) {
             if event.kind == b'M' {
                 let text = String::from_utf8_lossy(&self.record[event.payload.clone()]);
-                notes.push((count, text.into_owned()));
+                notes.push(Note {
+                    before: count,
+                    text: text.into_owned(),
+                });
             }
             at = event.payload.end;
             count += 1;
@@ -262,7 +286,7 @@ impl Disk {
         notes
     }
 
-    /// Where in the record the disk is: what happened before [`Recorder::now`] said this has happened.
+    /// The present moment, as [`Recorder::now`] has it.
     #[must_use]
     pub fn moment(&self) -> u64 {
         self.at as u64
@@ -310,7 +334,7 @@ impl Disk {
             return;
         }
         let Some(id) = self.ids.get(&event.inode).copied() else {
-            // It was made unseen, so it has no name that a start needs.
+            // Nobody saw the file being made, so a start does not need it.
             return;
         };
         match event.kind {
@@ -349,7 +373,7 @@ impl Disk {
         }
     }
 
-    fn names(&self, payload: std::ops::Range<usize>) -> Names {
+    fn names(&self, payload: Range<usize>) -> Names {
         let mut rest = &self.record[payload];
         let mut names = Names::new();
         while let Some((head, more)) = rest.split_at_checked(11) {
@@ -390,7 +414,7 @@ impl Disk {
         }
     }
 
-    /// What a power cut at this moment leaves.
+    /// The directory that a power cut at this moment leaves.
     #[must_use]
     pub fn cut(&self, rng: &mut Rng) -> Image {
         let mut cut = Cut {
@@ -406,17 +430,16 @@ impl Disk {
 }
 
 fn apply(bytes: &mut Vec<u8>, change: Change, record: &[u8]) {
-    let (at, end) = match change {
-        Change::Write { at, from, end } => (at, at + end - from),
-        Change::Zeros { at, bytes } => (at, at + bytes),
-        Change::Size(size) => return bytes.resize(size, 0),
-    };
-    if bytes.len() < end {
-        bytes.resize(end, 0);
+    if let Change::Size(size) = change {
+        return bytes.resize(size, 0);
+    }
+    let changed = change.span();
+    if bytes.len() < changed.end {
+        bytes.resize(changed.end, 0);
     }
     match change {
-        Change::Write { from, end: to, .. } => bytes[at..end].copy_from_slice(&record[from..to]),
-        Change::Zeros { .. } | Change::Size(_) => bytes[at..end].fill(0),
+        Change::Write { from, end, .. } => bytes[changed].copy_from_slice(&record[from..end]),
+        Change::Zeros { .. } | Change::Size(_) => bytes[changed].fill(0),
     }
 }
 
@@ -482,7 +505,7 @@ impl Cut<'_> {
         self.image.0.insert(path.to_owned(), Some(bytes));
     }
 
-    /// A file with those of its last changes that survive. A sector is as it was after one of them, or before all.
+    /// A file with some of the last changes: a sector is as it was after one of them, or before all.
     fn file(&mut self, id: Id) -> Vec<u8> {
         let mut there = self
             .disk
@@ -502,13 +525,9 @@ impl Cut<'_> {
             if cached.len() != before && self.luck.arrives() {
                 size = cached.len();
             }
-            let (at, end) = match *change {
-                Change::Write { at, from, end } => (at, at + end - from),
-                Change::Zeros { at, bytes } => (at, at + bytes),
-                Change::Size(_) => continue,
-            };
             there.resize(there.len().max(cached.len()), 0);
-            for sector in at / SECTOR..end.div_ceil(SECTOR) {
+            let changed = change.span();
+            for sector in changed.start / SECTOR..changed.end.div_ceil(SECTOR) {
                 if self.luck.arrives() {
                     let bytes = sector * SECTOR..cached.len().min(sector * SECTOR + SECTOR);
                     there[bytes.clone()].copy_from_slice(&cached[bytes]);
