@@ -130,9 +130,14 @@ fn cut(durability: &str) {
     while cuts < wanted {
         let (ledger, mut disk) = record(home.path(), &settings, &mut rng);
         let count = disk.count();
-        let mut moments: Vec<u64> = (0..CUTS_OF_A_RECORD.min(wanted - cuts))
-            .map(|_| 1 + rng.below(count))
-            .collect();
+        // A cut between a new position and the sync of a file would seldom happen by chance, so half of them are near.
+        let of_history = disk.moments_of("position");
+        let mut moment = || match rng.pick(&of_history) {
+            Some(begin) if rng.chance(50) => begin + rng.between(1, 12),
+            _ => 1 + rng.below(count),
+        };
+        let cuts_of_it = CUTS_OF_A_RECORD.min(wanted - cuts);
+        let mut moments: Vec<u64> = (0..cuts_of_it).map(|_| moment()).collect();
         moments.sort_unstable();
         for event in moments {
             disk.go_to(event);

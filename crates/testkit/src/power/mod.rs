@@ -266,6 +266,24 @@ impl Disk {
         count
     }
 
+    /// The moments (numbers of events) at which a folder with this file gets other names, or is synced.
+    #[must_use]
+    pub fn moments_of(&self, file: &str) -> Vec<u64> {
+        let mut at = 0;
+        let mut count = 0;
+        let mut moments = Vec::new();
+        while let Some(event) = self.event(at) {
+            let payload = &self.record[event.payload.clone()];
+            let mut windows = payload.windows(file.len());
+            if event.kind == b'N' && windows.any(|name| name == file.as_bytes()) {
+                moments.push(count);
+            }
+            at = event.payload.end;
+            count += 1;
+        }
+        moments
+    }
+
     /// All notes.
     #[must_use]
     pub fn notes(&self) -> Vec<Note> {
