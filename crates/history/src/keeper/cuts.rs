@@ -161,7 +161,7 @@ fn cut(home: &Path, before: &After, rng: &mut Rng) -> Vec<After> {
     let ended = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name])
         .env(LIFE, life)
-        // It is killed, and leaves its own temporary folders behind.
+        // A killed process leaves temporary folders.
         .env("TMPDIR", home)
         .envs(recorder.variables())
         .output()
