@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use windlass_engine::{Context, Timestamp};
 use windlass_gearman::wire::{Report, Request};
 use windlass_testkit::daemon::Daemon;
+use windlass_testkit::power::Recorder;
 
 use crate::common::ended::{files, rows, wait_for_rows};
 use crate::common::faktory::Fwp;
@@ -23,7 +24,7 @@ use crate::common::http::Http;
 use crate::common::{Peer, daemon, from_env, wait_for_log, wait_until};
 
 /// Two times for which rows are kept, so there are two files a day, each with its own count of commits.
-const SETTINGS: &str = r#"
+pub(crate) const SETTINGS: &str = r#"
 [history]
 keep = "7d"
 [queues.ended-gearman]
@@ -32,28 +33,70 @@ history = { keep = "1d", body = "64B" }
 
 /// The combined records of all clients in all rounds. A job's number is a part of its name.
 #[derive(Default)]
-struct Ledger {
+pub(crate) struct Ledger {
     next: AtomicU64,
-    /// Jobs whose end was sent. The history may have a row for it.
-    sent: Mutex<BTreeSet<u64>>,
+    /// Jobs whose end was sent, and how often. The history may have a row for it.
+    sent: Mutex<BTreeMap<u64, u64>>,
     /// Jobs whose end was acknowledged. The history must have a row for it.
     acknowledged: Mutex<BTreeSet<u64>>,
+    /// The acknowledged jobs of the clients, in order.
+    by_client: Mutex<BTreeMap<u64, Vec<Acknowledged>>>,
+    /// Present if the daemon is recorded.
+    recorder: Option<Arc<Recorder>>,
+}
+
+/// A job whose end was acknowledged before a moment of the record.
+#[derive(Clone, Copy)]
+pub(crate) struct Acknowledged {
+    pub(crate) job: u64,
+    pub(crate) moment: u64,
 }
 
 impl Ledger {
+    /// Of a daemon that is recorded.
+    pub(crate) fn with(recorder: &Arc<Recorder>) -> Self {
+        Self {
+            recorder: Some(Arc::clone(recorder)),
+            ..Self::default()
+        }
+    }
+
+    /// For the clients of a daemon that continues after a power cut.
+    pub(crate) fn after_a_cut(&self) -> Self {
+        Self {
+            next: AtomicU64::new(self.next()),
+            sent: Mutex::new(self.sent.lock().unwrap().clone()),
+            ..Self::default()
+        }
+    }
+
     fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     fn send(&self, job: u64) {
-        self.sent.lock().unwrap().insert(job);
+        *self.sent.lock().unwrap().entry(job).or_default() += 1;
     }
 
-    fn acknowledge(&self, job: u64) {
+    fn acknowledge(&self, client: u64, job: u64) {
+        let moment = self.recorder.as_ref().map_or(0, |recorder| recorder.now());
+        let mut by_client = self.by_client.lock().unwrap();
+        let acknowledged = Acknowledged { job, moment };
+        by_client.entry(client).or_default().push(acknowledged);
         self.acknowledged.lock().unwrap().insert(job);
     }
 
-    fn acknowledged(&self) -> BTreeSet<u64> {
+    /// The acknowledged jobs of the clients, in order.
+    pub(crate) fn by_client(&self) -> Vec<Vec<Acknowledged>> {
+        self.by_client.lock().unwrap().values().cloned().collect()
+    }
+
+    /// Whether only one client has sent the end of a job, once.
+    pub(crate) fn sent_once(&self, job: u64) -> bool {
+        self.sent.lock().unwrap().get(&job) == Some(&1)
+    }
+
+    pub(crate) fn acknowledged(&self) -> BTreeSet<u64> {
         self.acknowledged.lock().unwrap().clone()
     }
 }
@@ -86,7 +129,8 @@ fn gearman_outcome(job: u64) -> &'static str {
 
 /// Pushes, takes and ends jobs until the daemon is gone. A reply to ACK and FAIL is the proof of the end.
 fn fwp(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
-    let mut fwp = Fwp::try_worker(address, &format!("worker-{}", ledger.next()))?;
+    let client = ledger.next();
+    let mut fwp = Fwp::try_worker(address, &format!("worker-{client}"))?;
     while !stop.load(Ordering::Relaxed) {
         let job = ledger.next();
         let retry = match fwp_outcome(job) {
@@ -109,7 +153,7 @@ fn fwp(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()
             _ => format!(r#"FAIL {{"jid":"{jid}","errtype":"E","message":"no luck"}}"#),
         };
         if fwp.try_ask(&end)? == "+OK" {
-            ledger.acknowledge(job);
+            ledger.acknowledge(client, job);
         }
     }
     Ok(())
@@ -119,12 +163,13 @@ fn fwp(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()
 fn gearman(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
     let mut peer = Peer::connect(address)?;
     peer.can_do("ended-gearman")?;
+    let client = ledger.next();
     let mut last = None;
     while !stop.load(Ordering::Relaxed) {
         let job = ledger.next();
         peer.submit("ended-gearman", &name(job), name(job))?;
         if let Some(job) = last.take() {
-            ledger.acknowledge(job);
+            ledger.acknowledge(client, job);
         }
         let Some(taken) = peer.grab()? else { continue };
         let job = number(std::str::from_utf8(&taken.workload).unwrap());
@@ -145,7 +190,12 @@ fn gearman(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Resul
 type Client = fn(&Ledger, SocketAddr, &AtomicBool) -> io::Result<()>;
 
 /// Runs four clients of FWP and two of Gearman until `more` further ends are acknowledged, then ends the daemon under them.
-fn load_until(ledger: &Arc<Ledger>, daemon: &mut Daemon, more: usize, end: fn(&mut Daemon)) {
+pub(crate) fn load_until(
+    ledger: &Arc<Ledger>,
+    daemon: &mut Daemon,
+    more: usize,
+    end: fn(&mut Daemon),
+) {
     let stop = Arc::new(AtomicBool::new(false));
     let run = |client: Client, protocol: &str| {
         let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
@@ -177,13 +227,13 @@ fn load_until(ledger: &Arc<Ledger>, daemon: &mut Daemon, more: usize, end: fn(&m
     }
 }
 
-fn terminate(daemon: &mut Daemon) {
+pub(crate) fn terminate(daemon: &mut Daemon) {
     daemon.signal("TERM");
     assert!(daemon.wait().success(), "{}", daemon.log_text());
 }
 
 /// The jobs that have a row. No job has two, each has the right outcome, and its end was sent.
-fn recorded(ledger: &Ledger, http: Http) -> BTreeSet<u64> {
+pub(crate) fn recorded(ledger: &Ledger, http: Http) -> BTreeSet<u64> {
     let (mut jobs, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     let mut outcomes = BTreeMap::<_, u64>::new();
     // What is in the history was sent before it was asked.
@@ -197,7 +247,7 @@ fn recorded(ledger: &Ledger, http: Http) -> BTreeSet<u64> {
         let job = number(name.as_str().unwrap());
         assert!(jobs.insert(job), "{job} is there twice: {row}");
         assert!(numbers.insert(row["job"].as_u64().unwrap()), "{row}");
-        assert!(sent.contains(&job), "no worker ended {job}: {row}");
+        assert!(sent.contains_key(&job), "no worker ended {job}: {row}");
         assert_eq!(row["outcome"], outcome(job), "{row}");
         let kept = row["protocol"] == "gearman";
         assert_eq!(

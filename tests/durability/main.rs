@@ -13,6 +13,7 @@ mod full_disk;
 mod history;
 mod large_backlog;
 mod policies;
+mod power;
 mod returns;
 mod slow_disk;
 mod tools;

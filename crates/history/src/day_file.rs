@@ -10,7 +10,9 @@
 //! milliseconds since 1970, what is not known is NULL.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rusqlite::types::Value;
@@ -19,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use windlass_engine::{Ended, Ending, Histogram};
 
 use crate::Error;
-use crate::folder::{FileId, HOUR_MS, io};
+use crate::folder::{FileId, HOUR_MS, io, parts};
 use crate::row::{COLUMNS, VALUES, number, text, values};
 
 /// In one transaction: a reader finds a file with all of its tables, or a new one.
@@ -59,6 +61,8 @@ pub(crate) struct DayFile {
     /// The last commit whose rows are all in the file.
     commit: u64,
     place: String,
+    /// SQLite's log beside it.
+    wal: PathBuf,
 }
 
 impl DayFile {
@@ -73,9 +77,15 @@ impl DayFile {
             why,
         })?;
         // The name must be on the disk before a position that counts on it.
-        let synced = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|why| io(folder, why))?;
-        Ok(Self { db, commit, place })
+        let [_, wal, _] = parts(folder, id);
+        Ok(Self {
+            db,
+            commit,
+            place,
+            wal,
+        })
     }
 
     fn prepare(db: Connection, store: u64) -> rusqlite::Result<(Connection, u64)> {
@@ -159,15 +169,14 @@ impl DayFile {
     }
 
     /// Makes everything in the file durable. Until then a power cut may take the last transactions back.
-    pub(crate) fn sync(&mut self) -> Result<(), Error> {
-        let sync = |db: &Connection| {
-            db.pragma_update(None, "synchronous", "FULL")?;
-            // An empty transaction writes nothing, and syncs nothing.
-            let synced = db.execute("UPDATE about SET version = version", []);
-            db.pragma_update(None, "synchronous", "NORMAL")?;
-            synced.map(drop)
-        };
-        sync(&self.db).map_err(|why| self.failed(why))
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        // SQLite syncs its log before it moves anything into the file, so all that is missing is in the log. A transaction
+        // would sync the log only if it changed a page, and a page needs room on the disk.
+        match File::open(&self.wal).and_then(|wal| wal.sync_all()) {
+            // Somebody has removed it together with the file.
+            Err(why) if why.kind() == ErrorKind::NotFound => Ok(()),
+            synced => synced.map_err(|why| io(&self.wal, why)),
+        }
     }
 
     fn failed(&self, why: rusqlite::Error) -> Error {

@@ -156,7 +156,7 @@ pub(crate) fn delete(folder: &Path, id: FileId) -> Result<(), Error> {
 }
 
 /// A file, and SQLite's log and index of it.
-fn parts(folder: &Path, id: FileId) -> [PathBuf; 3] {
+pub(crate) fn parts(folder: &Path, id: FileId) -> [PathBuf; 3] {
     ["", "-wal", "-shm"].map(|part| folder.join(format!("{id}{SUFFIX}{part}")))
 }
 

@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::fs::File;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -108,7 +109,7 @@ impl Keeper {
         read_to: Arc<AtomicU64>,
         limits: Limits,
     ) -> Result<Self, Error> {
-        std::fs::create_dir_all(&folder).map_err(|why| folder::io(&folder, why))?;
+        make_folder(&folder)?;
         let shared = Arc::new(Shared::new(limits));
         let work = Work::new(folder.clone(), store, tail, read_to, Arc::clone(&shared));
         let thread = thread::Builder::new()
@@ -162,6 +163,15 @@ impl Shared {
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
+}
+
+/// Makes the folder, durably: a power cut that took its name would take all files in it.
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    let made = std::fs::create_dir_all(folder).and_then(|()| match folder.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    });
+    made.map_err(|why| folder::io(folder, why))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -354,7 +364,11 @@ impl Work {
                     tracing::error!(%error, aside = %aside.display(), "a file of the history is damaged and was set aside: a new one takes its place");
                 }
                 Err(error) => {
-                    self.open.remove(&id);
+                    // It is opened anew, but not before the position may pass what it has.
+                    let synced = self.open.get(&id).map_or(Ok(()), DayFile::sync);
+                    if synced.is_ok() {
+                        self.open.remove(&id);
+                    }
                     return Err(error);
                 }
             }
@@ -370,9 +384,9 @@ impl Work {
         // Those of the oldest days are done with.
         if !self.open.contains_key(&id)
             && self.open.len() >= OPEN_MAX
-            && let Some(mut oldest) = self.open.first_entry()
+            && let Some(oldest) = self.open.first_entry()
         {
-            oldest.get_mut().sync()?;
+            oldest.get().sync()?;
             oldest.remove();
         }
         match self.open.entry(id) {
@@ -386,7 +400,7 @@ impl Work {
         if self.at == self.synced {
             return Ok(());
         }
-        for file in self.open.values_mut() {
+        for file in self.open.values() {
             file.sync()?;
         }
         position::write(&self.folder, self.store, self.at)?;
@@ -397,6 +411,10 @@ impl Work {
 
     /// Goes on at the end of the log, and counts the rows that have no place.
     fn leave_out(&mut self) {
+        // The log forgets what was written, too, and a power cut would take it from the files.
+        if let Err(error) = self.sync() {
+            tracing::error!(%error, "what the history has written last is lost if the power fails now");
+        }
         let newest = self.tail.newest();
         let mut rows = 0;
         let read = self.tail.read(self.at, &mut |entry| {
@@ -481,5 +499,7 @@ impl Work {
     }
 }
 
+#[cfg(test)]
+mod cuts;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod disk;
 pub mod memory;
 pub mod play;
+pub mod power;
 pub mod protocol;
 pub mod rng;
 pub mod sim;

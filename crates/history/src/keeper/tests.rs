@@ -9,13 +9,13 @@ use crate::question::Question;
 
 const STORE: u64 = 0xab;
 
-const NO_LIMITS: Limits = Limits {
+pub(super) const NO_LIMITS: Limits = Limits {
     bytes_max: u64::MAX,
     free_bytes_min: 0,
 };
 
 /// A log with rows, each in a commit of its own, and a folder for the history.
-struct Place {
+pub(super) struct Place {
     folder: tempfile::TempDir,
     engine: Engine,
     journal: Journal,
@@ -24,7 +24,7 @@ struct Place {
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
             engine: Engine::new(EngineLimits::default(), 7),
@@ -40,16 +40,33 @@ impl Place {
     }
 
     fn end_at(&mut self, job: u64, at: u64) {
-        let row = Box::new(ended(job, at));
-        self.journal.append(&self.engine, &[Change::Ended(row)]);
+        self.commit([ended(job, at)].into_iter());
+    }
+
+    /// These rows are in one commit.
+    pub(super) fn commit(&mut self, rows: impl Iterator<Item = Ended>) {
+        let rows: Vec<_> = rows.map(|row| Change::Ended(Box::new(row))).collect();
+        self.journal.append(&self.engine, &rows);
         let commit = self.journal.cut(&self.engine).unwrap();
         self.log.append(&commit).unwrap();
         self.journal.committed(commit.seq());
     }
 
+    pub(super) fn forget(&self, upto: u64) {
+        self.log.tail().forget(upto).unwrap();
+    }
+
+    pub(super) fn newest(&self) -> u64 {
+        self.log.tail().newest()
+    }
+
     fn work(&self, limits: Limits) -> Work {
+        self.work_in(self.folder.path(), limits)
+    }
+
+    pub(super) fn work_in(&self, folder: &Path, limits: Limits) -> Work {
         Work::new(
-            self.folder.path().to_owned(),
+            folder.to_owned(),
             STORE,
             self.log.tail(),
             Arc::clone(&self.read_to),
@@ -63,7 +80,7 @@ impl Place {
         answer.rows.iter().map(|row| row.job.0).collect()
     }
 
-    fn read_to(&self) -> u64 {
+    pub(super) fn read_to(&self) -> u64 {
         self.read_to.load(Ordering::Acquire)
     }
 }
@@ -156,6 +173,18 @@ fn without_room_rows_wait_and_what_is_too_far_behind_is_left_out_and_counted() {
     work.tell(None);
     assert_eq!(work.shared.lock_figures().failing, None);
     assert_eq!(place.jobs(), [3]);
+}
+
+#[test]
+fn what_was_written_is_durable_before_the_log_forgets_what_is_left_out() {
+    let mut place = Place::new();
+    place.end(1);
+    let mut work = place.work(NO_LIMITS);
+    work.catch_up().unwrap();
+    place.end(2);
+    work.leave_out();
+    assert_eq!(position::read(place.folder.path()), Some((STORE, 1)));
+    assert_eq!(place.read_to(), 2);
 }
 
 #[test]
