@@ -7,7 +7,7 @@ use windlass_testkit::daemon::{Daemon, Plan, free_port};
 
 use crate::common::http::Http;
 use crate::common::postgres::Postgres;
-use crate::common::wait_for_log;
+use crate::common::wait_until;
 
 /// The daemons of a broker, and the directory of each.
 pub struct Daemons {
@@ -75,14 +75,13 @@ impl Daemons {
     /// Starts a planned daemon, and waits until it leads or is linked.
     pub fn start_one(&mut self, (plan, dir): (Plan, TempDir)) {
         let daemon = plan.start();
-        wait_for_log(
-            &daemon,
-            if self.all.is_empty() {
-                "became leader"
-            } else {
-                "connected to the leader"
-            },
-        );
+        // Not by its log: a program of another version may say it in other words.
+        let wanted = if self.all.is_empty() {
+            "leading"
+        } else {
+            "following"
+        };
+        wait_until(wanted, || role(&daemon) == wanted);
         self.all.push((daemon, dir));
     }
 
