@@ -91,6 +91,19 @@ pub trait LogTail: Send + Sync {
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error>;
 
+    /// The same for another reader, which fetches no records: what is fetched meanwhile is of the last [`LogTail::read`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LogTail::read`].
+    fn skim(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.read(after, each)
+    }
+
     /// Appends these records to `into`, one after the other. Ascending places need few reads.
     ///
     /// # Errors

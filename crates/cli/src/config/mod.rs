@@ -215,6 +215,7 @@ impl Config {
             queues: own.queues,
             places: own.places,
             remote,
+            remote_history: None,
             protocols,
             ports,
             values,
