@@ -3,218 +3,24 @@
 //!
 //! `WINDLASS_TEST_ENDED_ROUNDS=500` runs it longer (6 by default), `WINDLASS_TEST_ENDED_SEED` with another seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use windlass_engine::{Context, Timestamp};
-use windlass_gearman::wire::{Report, Request};
 use windlass_testkit::daemon::Daemon;
 
 use crate::common::ended::{files, rows, wait_for_rows};
 use crate::common::faktory::Fwp;
 use crate::common::http::Http;
-use crate::common::{Peer, daemon, from_env, wait_for_log, wait_until};
-
-/// Two times for which rows are kept, so there are two files a day, each with its own count of commits.
-const SETTINGS: &str = r#"
-[history]
-keep = "7d"
-[queues.ended-gearman]
-history = { keep = "1d", body = "64B" }
-"#;
-
-/// The combined records of all clients in all rounds. A job's number is a part of its name.
-#[derive(Default)]
-struct Ledger {
-    next: AtomicU64,
-    /// Jobs whose end was sent. The history may have a row for it.
-    sent: Mutex<BTreeSet<u64>>,
-    /// Jobs whose end was acknowledged. The history must have a row for it.
-    acknowledged: Mutex<BTreeSet<u64>>,
-}
-
-impl Ledger {
-    fn next(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn send(&self, job: u64) {
-        self.sent.lock().unwrap().insert(job);
-    }
-
-    fn acknowledge(&self, job: u64) {
-        self.acknowledged.lock().unwrap().insert(job);
-    }
-
-    fn acknowledged(&self) -> BTreeSet<u64> {
-        self.acknowledged.lock().unwrap().clone()
-    }
-}
-
-fn name(job: u64) -> String {
-    format!("ended-{job:09}")
-}
-
-fn number(name: &str) -> u64 {
-    name.strip_prefix("ended-").unwrap().parse().unwrap()
-}
-
-/// How the workers end a job of FWP.
-fn fwp_outcome(job: u64) -> &'static str {
-    match job % 7 {
-        0 => "failed",
-        1 => "dead",
-        _ => "done",
-    }
-}
-
-/// The same for Gearman, whose failed jobs all go to the dead-letter queue.
-fn gearman_outcome(job: u64) -> &'static str {
-    if job.is_multiple_of(7) {
-        "dead"
-    } else {
-        "done"
-    }
-}
-
-/// Pushes, takes and ends jobs until the daemon is gone. A reply to ACK and FAIL is the proof of the end.
-fn fwp(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
-    let mut fwp = Fwp::try_worker(address, &format!("worker-{}", ledger.next()))?;
-    while !stop.load(Ordering::Relaxed) {
-        let job = ledger.next();
-        let retry = match fwp_outcome(job) {
-            "dead" => -1,
-            _ => 0,
-        };
-        let jid = name(job);
-        let push = format!(
-            r#"PUSH {{"jid":"{jid}","jobtype":"T","queue":"ended-fwp","args":[{job}],"retry":{retry}}}"#
-        );
-        fwp.try_ask(&push)?;
-        let fetched: Value = serde_json::from_str(&fwp.try_ask("FETCH ended-fwp")?)?;
-        let Some(jid) = fetched["jid"].as_str() else {
-            continue;
-        };
-        let job = number(jid);
-        ledger.send(job);
-        let end = match fwp_outcome(job) {
-            "done" => format!(r#"ACK {{"jid":"{jid}"}}"#),
-            _ => format!(r#"FAIL {{"jid":"{jid}","errtype":"E","message":"no luck"}}"#),
-        };
-        if fwp.try_ask(&end)? == "+OK" {
-            ledger.acknowledge(job);
-        }
-    }
-    Ok(())
-}
-
-/// The same with Gearman. The end of a job has no reply: the reply to a later submit on the same connection is the proof.
-fn gearman(ledger: &Ledger, address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
-    let mut peer = Peer::connect(address)?;
-    peer.can_do("ended-gearman")?;
-    let mut last = None;
-    while !stop.load(Ordering::Relaxed) {
-        let job = ledger.next();
-        peer.submit("ended-gearman", &name(job), name(job))?;
-        if let Some(job) = last.take() {
-            ledger.acknowledge(job);
-        }
-        let Some(taken) = peer.grab()? else { continue };
-        let job = number(std::str::from_utf8(&taken.workload).unwrap());
-        ledger.send(job);
-        let report = match gearman_outcome(job) {
-            "done" => Report::Complete(taken.workload.clone()),
-            _ => Report::Fail,
-        };
-        peer.send(&Request::Work {
-            handle: taken.handle,
-            report,
-        })?;
-        last = Some(job);
-    }
-    Ok(())
-}
-
-type Client = fn(&Ledger, SocketAddr, &AtomicBool) -> io::Result<()>;
-
-/// Runs four clients of FWP and two of Gearman until `more` further ends are acknowledged, then ends the daemon under them.
-fn load_until(ledger: &Arc<Ledger>, daemon: &mut Daemon, more: usize, end: fn(&mut Daemon)) {
-    let stop = Arc::new(AtomicBool::new(false));
-    let run = |client: Client, protocol: &str| {
-        let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
-        let address = daemon.address(protocol);
-        // It ends with an error, because the test ends the daemon under it.
-        thread::spawn(move || {
-            if let Err(error) = client(&ledger, address, &stop) {
-                println!("a client ended: {error}");
-            }
-        })
-    };
-    let goal = ledger.acknowledged().len() + more;
-    let threads: Vec<_> = (0..4)
-        .map(|_| run(fwp, "faktory"))
-        .chain((0..2).map(|_| run(gearman, "gearman")))
-        .collect();
-    while ledger.acknowledged.lock().unwrap().len() < goal {
-        assert!(
-            !threads.iter().any(JoinHandle::is_finished),
-            "a client gave up before the daemon ended: {}",
-            daemon.log_text()
-        );
-        thread::yield_now();
-    }
-    end(daemon);
-    stop.store(true, Ordering::Relaxed);
-    for thread in threads {
-        thread.join().expect("a client failed an assertion");
-    }
-}
+use crate::common::ledger::{Ledger, SETTINGS, load_until, recorded};
+use crate::common::{daemon, from_env, wait_for_log, wait_until};
 
 fn terminate(daemon: &mut Daemon) {
     daemon.signal("TERM");
     assert!(daemon.wait().success(), "{}", daemon.log_text());
-}
-
-/// The jobs that have a row. No job has two, each has the right outcome, and its end was sent.
-fn recorded(ledger: &Ledger, http: Http) -> BTreeSet<u64> {
-    let (mut jobs, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-    let mut outcomes = BTreeMap::<_, u64>::new();
-    // What is in the history was sent before it was asked.
-    let rows = rows(http, "");
-    let sent = ledger.sent.lock().unwrap().clone();
-    for row in &rows {
-        let (name, outcome) = match row["protocol"].as_str() {
-            Some("faktory") => (&row["name"], fwp_outcome as fn(u64) -> &'static str),
-            _ => (&row["unique"], gearman_outcome as fn(u64) -> &'static str),
-        };
-        let job = number(name.as_str().unwrap());
-        assert!(jobs.insert(job), "{job} is there twice: {row}");
-        assert!(numbers.insert(row["job"].as_u64().unwrap()), "{row}");
-        assert!(sent.contains(&job), "no worker ended {job}: {row}");
-        assert_eq!(row["outcome"], outcome(job), "{row}");
-        let kept = row["protocol"] == "gearman";
-        assert_eq!(
-            row["body"]["text"],
-            if kept { json!(name) } else { Value::Null },
-            "{row}"
-        );
-        *outcomes.entry(outcome(job)).or_default() += 1;
-    }
-    let total = &http.get("/api/v1/ended/hours").json()["total"];
-    let of = |outcome| outcomes.get(outcome).copied().unwrap_or_default();
-    assert_eq!(
-        [&total["done"], &total["failed"], &total["other"]],
-        [of("done"), of("failed") + of("dead"), 0],
-        "each row is counted once in its hour"
-    );
-    jobs
 }
 
 #[test]
