@@ -18,10 +18,10 @@ const FOLDER: &str = "history";
 /// (`windlass_hub`, `commit/room.rs`).
 const FREE_BYTES_MIN: u64 = 512 << 20;
 
-/// How long the end of a daemon waits for the history to be written to a database.
+/// Patience at shutdown with a database that stores the history.
 const REMOTE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The place of the history: that of the store. An ephemeral daemon has none.
+/// Stores the history beside the jobs, and not at all in an ephemeral daemon.
 fn shelf(config: &Config) -> Option<Arc<dyn Shelf>> {
     if config.ephemeral {
         return None;
@@ -46,7 +46,7 @@ pub(crate) fn keep_from(config: &Config) -> Option<u64> {
     Some(shelf.keep_from())
 }
 
-/// The history, to be asked. Each daemon of a cluster can be.
+/// Answers questions about the history, at every daemon of a cluster.
 pub(crate) fn book(config: &Config) -> Option<Book> {
     shelf(config).map(Book::new)
 }
@@ -59,7 +59,7 @@ pub(crate) const fn limits(config: &Config) -> Limits {
 }
 
 /// Starts the thread that writes rows, if any are written. Checkpoints leave to it what it has not read of the log.
-/// `tenure`: the daemon's right to the store, which another daemon may take over.
+/// `tenure`: the daemon's right to a store in a database.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub(crate) fn start(
     Ok(Some(keeper))
 }
 
-/// Writes what is in the log by now, as far as a database answers.
+/// Writes the rows in the log. Gives up if a database does not answer.
 pub(crate) fn finish(keeper: Keeper, has_tenure: bool) {
     keeper.finish(has_tenure.then_some(REMOTE_PATIENCE));
 }

@@ -66,7 +66,7 @@ pub(crate) fn ended(job: u64, ended_at: u64) -> Ended {
 }
 
 /// These rows in a commit, by their files.
-fn in_commit(commit: u64, rows: &[Ended]) -> Rows {
+pub(crate) fn in_commit(commit: u64, rows: &[Ended]) -> Rows {
     let mut files = Rows::new();
     for row in rows {
         let file = FileId::of(row.ended_at.0, row.keep_ms);

@@ -36,7 +36,7 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     fn keep_from(&self) -> u64;
 }
 
-/// Whose rows are written.
+/// The store and the daemon of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The number of the store. Commits of another one are not the same.
@@ -47,7 +47,7 @@ pub struct Owner {
 
 /// Reads a shelf, beside the thread that writes it.
 pub trait Reader {
-    /// How conditions are said to it.
+    /// The dialect of conditions.
     fn dialect(&self) -> Dialect;
 
     /// All files, the newest day first.
@@ -73,16 +73,16 @@ pub trait Reader {
 /// Receives a row.
 pub type ShowRow<'a> = dyn FnMut(&dyn Columns) -> Result<ControlFlow<()>, Error> + 'a;
 
-/// What is selected in a file.
+/// A statement for one file.
 #[derive(Debug)]
 pub struct Select<'a> {
     /// The columns, with commas.
     pub columns: &'static str,
     /// `ended` or `hours`.
     pub table: &'static str,
-    /// Which rows.
+    /// Conditions on rows.
     pub conditions: &'a Conditions,
-    /// What follows the conditions of all files: further ones, order and limit.
+    /// Further conditions, order and limit.
     pub rest: String,
 }
 
@@ -96,12 +96,12 @@ impl Select<'_> {
     }
 }
 
-/// What databases say in different words.
+/// Differences between dialects of SQL.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect {
     /// `LIKE`, whatever the case of ASCII letters.
     pub like: &'static str,
-    /// That a column has the value of a mark, so that the column's index is used if it has one.
+    /// Compares a column with the value of a mark. Uses the index of the column, if there is one.
     pub equals: fn(column: &str, mark: &str) -> String,
 }
 
@@ -149,22 +149,22 @@ pub trait Columns {
 
 /// Writes a shelf. One thread of one daemon does.
 pub trait Writer: Send {
-    /// Up to which commit of the store all rows are here; 0, if no commit of it is known.
+    /// The last commit of the store whose rows are complete; 0 for an unknown store.
     ///
     /// # Errors
     ///
     /// It cannot be read now.
     fn position(&mut self) -> Result<u64, Error>;
 
-    /// Appends these rows. All rows of commits up to `upto` are here afterwards. Rows that are here already are left out.
-    /// Returns how many were written.
+    /// Appends rows, so that the shelf has all rows of commits up to `upto`. Skips those that it already has. Returns the
+    /// number of new rows.
     ///
     /// # Errors
     ///
     /// Some may be written, and some not.
     fn write(&mut self, rows: &Rows, upto: u64) -> Result<u64, Error>;
 
-    /// Makes durable what was written, and that it goes up to this commit.
+    /// Syncs the rows, then stores this commit as the position.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ pub trait Writer: Send {
     /// It is still there, as a whole or in part.
     fn delete(&mut self, file: FileId) -> Result<(), Error>;
 
-    /// Free bytes of its disk, which is the store's, too; `None`: not known.
+    /// Free bytes of the disk, which the store shares; `None`: unknown.
     fn free_bytes(&self) -> Option<u64>;
 }
 
@@ -206,11 +206,11 @@ pub struct Committed {
 pub struct Held {
     /// Which one.
     pub file: FileId,
-    /// What it takes up.
+    /// Bytes on disk.
     pub bytes: u64,
 }
 
-/// A value that is written.
+/// A value of a column.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<'a> {
     /// Not known.

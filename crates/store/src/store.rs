@@ -91,11 +91,11 @@ pub trait LogTail: Send + Sync {
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error>;
 
-    /// The same for another reader, which fetches no records: what is fetched meanwhile is of the last [`LogTail::read`].
+    /// [`LogTail::read`] for a thread beside checkpoints: does not change the meaning of spans.
     ///
     /// # Errors
     ///
-    /// As [`LogTail::read`].
+    /// See [`LogTail::read`].
     fn skim(
         &self,
         after: u64,

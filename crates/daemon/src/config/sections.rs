@@ -49,7 +49,7 @@ windlass_config::defaults! {
         pub queues: BTreeMap<String, Queue>,
         /// The store, unless it is in the data directory.
         pub remote: Option<Arc<dyn Remote>>,
-        /// The history of ended jobs, where the store is in a database.
+        /// The history of ended jobs, unless it is in the data directory.
         pub remote_history: Option<Arc<dyn Shelf>>,
         /// The protocols, in the order in which their listeners are bound.
         pub protocols: Vec<Arc<dyn Protocol>>,
