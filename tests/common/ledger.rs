@@ -213,7 +213,7 @@ pub fn recorded(ledger: &Ledger, http: Http) -> BTreeSet<u64> {
     jobs
 }
 
-/// Clients of FWP that begin anew after each error, as while no daemon leads.
+/// Clients that begin anew after each error, as while no daemon has the store.
 pub struct Persistent {
     ledger: Arc<Ledger>,
     stop: Arc<AtomicBool>,
@@ -221,23 +221,35 @@ pub struct Persistent {
 }
 
 impl Persistent {
-    /// Starts two clients at each address.
-    pub fn start(ledger: &Arc<Ledger>, addresses: &[SocketAddr]) -> Self {
+    /// Starts two clients at each address. Those of Gearman want one daemon: another one that leads proves nothing of ends
+    /// without a reply.
+    pub fn start(
+        ledger: &Arc<Ledger>,
+        of_faktory: &[SocketAddr],
+        of_gearman: &[SocketAddr],
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let client = |address: SocketAddr| {
+        let run = |client: Client, address: SocketAddr| {
             let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    if fwp(&ledger, address, &stop).is_err() {
+                    if client(&ledger, address, &stop).is_err() {
                         thread::sleep(Duration::from_millis(20));
                     }
                 }
             })
         };
-        let twice = addresses.iter().chain(addresses);
+        let of_faktory = of_faktory.iter().map(|address| (fwp as Client, *address));
+        let of_gearman = of_gearman
+            .iter()
+            .map(|address| (gearman as Client, *address));
+        let all = of_faktory.chain(of_gearman);
+        let twice = all.clone().chain(all);
         Self {
             ledger: Arc::clone(ledger),
-            threads: twice.copied().map(client).collect(),
+            threads: twice
+                .map(|(client, address)| run(client, address))
+                .collect(),
             stop,
         }
     }

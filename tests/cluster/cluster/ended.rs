@@ -19,7 +19,7 @@ fn each_end_is_in_the_history_once_whoever_leads_and_each_daemon_can_be_asked() 
         let leader = leader.unwrap();
         let other = 1 - leader;
         let addresses = [0, 1].map(|number: usize| daemons[number].address("faktory"));
-        let clients = Persistent::start(&ledger, &addresses);
+        let clients = Persistent::start(&ledger, &addresses, &[]);
         clients.wait_for_more(300);
         daemons[leader].signal(signal);
         daemons[leader].wait();

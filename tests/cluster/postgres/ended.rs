@@ -19,7 +19,7 @@ use super::{daemon, said, stop};
 use crate::common::ended::{rows, wait_for_rows};
 use crate::common::faktory::Fwp;
 use crate::common::http::Http;
-use crate::common::ledger::{Ledger, Persistent, SETTINGS, load_until, recorded, wait_for_all};
+use crate::common::ledger::{Ledger, Persistent, SETTINGS, recorded, wait_for_all};
 use crate::common::postgres::Postgres;
 use crate::common::{from_env, wait_for_log, wait_until};
 
@@ -170,6 +170,12 @@ fn each_kind_of_end_has_its_row_and_can_be_asked_for() {
     wait_for_rows(Http(daemon.address("http")), "", 5);
 }
 
+/// Clients of both protocols. A machine that is busy may cost the daemon its lease for a moment.
+fn load(ledger: &Arc<Ledger>, daemon: &Daemon) -> Persistent {
+    let [faktory, gearman] = ["faktory", "gearman"].map(|protocol| daemon.address(protocol));
+    Persistent::start(ledger, &[faktory], &[gearman])
+}
+
 #[test]
 fn each_acknowledged_end_is_in_the_history_once_whatever_kills_the_daemon() {
     let (postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
@@ -180,7 +186,10 @@ fn each_acknowledged_end_is_in_the_history_once_whatever_kills_the_daemon() {
         .start();
     let ledger = Arc::new(Ledger::default());
     for round in 0..from_env("WINDLASS_TEST_ENDED_ROUNDS", 4) {
-        load_until(&ledger, &mut daemon, 700, Daemon::kill);
+        let clients = load(&ledger, &daemon);
+        clients.wait_for_more(700);
+        daemon.kill();
+        clients.end();
         daemon.restart();
         println!(
             "round {round}: {} acknowledged",
@@ -203,7 +212,7 @@ fn each_acknowledged_end_is_in_the_history_once_although_the_database_is_killed(
     let (mut postgres, dir) = (Postgres::start(), tempfile::tempdir().unwrap());
     let daemon = daemon(dir.path(), &postgres).set(SETTINGS).start();
     let ledger = Arc::new(Ledger::default());
-    let clients = Persistent::start(&ledger, &[daemon.address("faktory")]);
+    let clients = load(&ledger, &daemon);
     for _ in 0..3 {
         clients.wait_for_more(500);
         postgres.kill();
@@ -231,13 +240,17 @@ fn what_the_history_cannot_write_waits_in_the_log_over_checkpoints_and_kills() {
         .start();
     let ledger = Arc::new(Ledger::default());
     let http = |daemon: &Daemon| Http(daemon.address("http"));
-    load_until(&ledger, &mut daemon, 50, |_| {});
+    let clients = load(&ledger, &daemon);
+    clients.wait_for_more(50);
+    clients.end();
     wait_for_all(&ledger, http(&daemon));
     postgres.ask("ALTER TABLE windlass.history_at RENAME TO away");
     for _ in 0..2 {
-        load_until(&ledger, &mut daemon, 3_000, |_| {});
+        let clients = load(&ledger, &daemon);
+        clients.wait_for_more(3_000);
         wait_for_log(&daemon, "the history is not written");
         daemon.kill();
+        clients.end();
         // Nor does a command let the log forget, which knows of no history.
         said(&["compact", &postgres.url()]);
         daemon.restart();
