@@ -16,6 +16,7 @@ pub mod faktory;
 pub mod history;
 pub mod http;
 pub mod in_order;
+pub mod ledger;
 pub mod load;
 pub mod pair;
 pub mod postgres;

@@ -35,10 +35,16 @@ impl Postgres {
 
     /// Starts an empty server with these settings.
     pub fn with(settings: &[&str]) -> Self {
+        Self::encoded("UTF8", settings)
+    }
+
+    /// The same, with another encoding.
+    pub fn encoded(encoding: &str, settings: &[&str]) -> Self {
+        let encoding = format!("--encoding={encoding}");
         let options = [
             "--auth=trust",
             "--username=windlass",
-            "--encoding=UTF8",
+            &encoding,
             "--locale=C",
             "--no-sync",
         ];

@@ -15,8 +15,9 @@ use windlass_testkit::rng::Rng;
 
 use crate::common::ended::{files, rows};
 use crate::common::http::Http;
+use crate::common::ledger::{Ledger, SETTINGS, load_until, recorded};
 use crate::common::{daemon, from_env, wait_until};
-use crate::ended::{self, Ledger, load_until, recorded, terminate};
+use crate::ended::terminate;
 
 /// Cuts of one record.
 const CUTS_OF_A_RECORD: u64 = 50;
@@ -122,7 +123,7 @@ fn check(home: &Path, settings: &str, before: &Ledger, moment: u64, is_sync: boo
 fn cut(durability: &str) {
     let wanted = from_env("WINDLASS_TEST_POWER_CUTS", 12);
     let mut rng = Rng::new(from_env("WINDLASS_TEST_POWER_SEED", 1));
-    let settings = format!("durability = \"{durability}\"\n{}", ended::SETTINGS);
+    let settings = format!("durability = \"{durability}\"\n{}", SETTINGS);
     let home = tempfile::tempdir_in(place()).unwrap();
     let mut cuts = 0;
     let mut records = 0;

@@ -27,7 +27,7 @@ fn push(http: Http, queue: &str, form: &str, body: &str) -> u64 {
 #[test]
 fn masked_arguments_are_seen_by_those_who_may_take_the_job_and_by_nobody_else() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut daemon, _) = started(dir.path(), SETTINGS);
+    let (daemon, _) = started(dir.path(), SETTINGS);
     let http = Http(daemon.address("http"));
     let unit = r#"{"jid":"unit-0001","jobtype":"T","args":[{"card":"4111","to":"ann"}],"custom":{"card":"4222"}}"#;
     let living = [

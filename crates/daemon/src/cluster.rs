@@ -170,6 +170,7 @@ fn agreed(config: &Config) -> [u8; 32] {
             "limits.",
             "bridge.",
             "queues.",
+            "history.",
         ];
         sections.iter().any(|section| key.starts_with(section))
             || key.contains(".cron")
@@ -200,6 +201,7 @@ mod tests {
             ("limits.jobs_max", true),
             ("bridge.rules", true),
             ("queues.mail.ttl", true),
+            ("history.keep", true),
             ("faktory.cron", true),
             ("gearman.throttles.mail", true),
             ("data_dir", false),

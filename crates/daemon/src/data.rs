@@ -67,6 +67,8 @@ fn at_rest(config: &Config) -> StoreConfig {
         .overflow
         .iter_mut()
         .for_each(|overflow| overflow.memory = overflow.memory.min(TOOL_BYTES));
+    // The log may contain unread rows for a history, even if these settings enable none.
+    store.checkpoints.keep_from = Some(0);
     store
 }
 

@@ -133,6 +133,7 @@ impl Prepared {
             bodies,
         } = self;
         let (tail, store) = (log.tail(), checkpointer.figures());
+        let tenure = guard.as_ref().and_then(Guard::tenure);
         // A commit may need bodies that only this thread can read.
         let loader = start_loader(&hub, bodies, config)?;
         let committer =
@@ -142,7 +143,7 @@ impl Prepared {
         let living =
             move || engine.with_journal(|engine, _| engine.resident_bytes() + engine.stored().1);
         let mut checkpointer = checkpointer.estimated_by(living);
-        let history = history::start(&mut checkpointer, config)?;
+        let history = history::start(&mut checkpointer, tenure.as_deref(), config)?;
         let (checkpoints, requests) =
             Checkpoints::start(checkpointer, quiet).map_err(Failure::no_threads)?;
         exports.come_from(requests);
@@ -291,14 +292,15 @@ impl EngineRoom {
         // the next daemon can read the log instead. The last commit blocks, so this thread only
         // keeps the time meanwhile.
         let ended = tokio::task::spawn_blocking(move || {
-            if hub.has_tenure() {
+            let has_tenure = hub.has_tenure();
+            if has_tenure {
                 checkpoints.abandon();
             } else {
                 checkpoints.finish();
             }
             let is_written = committer.finish();
             if let Some(history) = history {
-                history.finish();
+                history::finish(history, has_tenure);
             }
             is_written
         });

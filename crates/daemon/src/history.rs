@@ -1,12 +1,13 @@
 //! The history of ended jobs, as the configuration asks for it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use windlass_config::Failure;
-use windlass_history::{Book, Keeper, Limits, resume_from};
-use windlass_store::Checkpointer;
+use windlass_history::shelf::{Owner, Shelf};
+use windlass_history::{Book, Folder, Keeper, Limits};
+use windlass_store::{Checkpointer, Tenure};
 
 use crate::config::Config;
 
@@ -17,8 +18,16 @@ const FOLDER: &str = "history";
 /// (`windlass_hub`, `commit/room.rs`).
 const FREE_BYTES_MIN: u64 = 512 << 20;
 
-fn folder(config: &Config) -> PathBuf {
-    config.data_dir.join(FOLDER)
+/// Patience at shutdown with a database that stores the history.
+const REMOTE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Stores the history beside the jobs, and not at all in an ephemeral daemon.
+fn shelf(config: &Config) -> Option<Arc<dyn Shelf>> {
+    if config.ephemeral {
+        return None;
+    }
+    let remote = config.remote_history.clone();
+    Some(remote.unwrap_or_else(|| Arc::new(Folder::new(config.data_dir.join(FOLDER)))))
 }
 
 /// Whether rows are written.
@@ -28,18 +37,18 @@ pub(crate) fn is_kept(config: &Config) -> bool {
         || by_queue
             .filter_map(|rule| rule.keep)
             .any(|keep| !keep.is_zero());
-    keeps && !config.ephemeral && config.remote.is_none()
+    keeps && !config.ephemeral
 }
 
 /// The last commit after which the log must be there when the store is opened.
 pub(crate) fn keep_from(config: &Config) -> Option<u64> {
-    is_kept(config).then(|| resume_from(&folder(config)).unwrap_or(0))
+    let shelf = shelf(config).filter(|_| is_kept(config))?;
+    Some(shelf.keep_from())
 }
 
-/// The history, to be asked. A daemon without a data directory of its own has none.
+/// Answers questions about the history, at every daemon of a cluster.
 pub(crate) fn book(config: &Config) -> Option<Book> {
-    let has_folder = !config.ephemeral && config.remote.is_none();
-    has_folder.then(|| Book::new(folder(config)))
+    shelf(config).map(Book::new)
 }
 
 pub(crate) const fn limits(config: &Config) -> Limits {
@@ -50,26 +59,34 @@ pub(crate) const fn limits(config: &Config) -> Limits {
 }
 
 /// Starts the thread that writes rows, if any are written. Checkpoints leave to it what it has not read of the log.
+/// `tenure`: the daemon's right to a store in a database.
 ///
 /// # Errors
 ///
 /// Its folder cannot be created, or the thread cannot be started.
 pub(crate) fn start(
     checkpointer: &mut Checkpointer,
+    tenure: Option<&dyn Tenure>,
     config: &Config,
 ) -> Result<Option<Keeper>, Failure> {
-    if !is_kept(config) {
+    let Some(shelf) = shelf(config).filter(|_| is_kept(config)) else {
         return Ok(None);
-    }
+    };
+    let owner = Owner {
+        store: checkpointer.store_id(),
+        epoch: tenure.map(Tenure::epoch),
+    };
+    let writer = shelf.writer(owner);
+    let writer = writer.map_err(|error| Failure::Runtime(error.to_string()))?;
     let read_to = Arc::new(AtomicU64::new(0));
-    let keeper = Keeper::start(
-        folder(config),
-        checkpointer.store_id(),
-        checkpointer.log(),
-        Arc::clone(&read_to),
-        limits(config),
-    );
-    let keeper = keeper.map_err(|error| Failure::Runtime(error.to_string()))?;
+    let log = checkpointer.log();
+    let keeper = Keeper::start(writer, log, Arc::clone(&read_to), limits(config));
+    let keeper = keeper.map_err(Failure::no_threads)?;
     checkpointer.keep_behind(read_to);
     Ok(Some(keeper))
+}
+
+/// Writes the rows in the log. Gives up if a database does not answer.
+pub(crate) fn finish(keeper: Keeper, has_tenure: bool) {
+    keeper.finish(has_tenure.then_some(REMOTE_PATIENCE));
 }

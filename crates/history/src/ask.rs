@@ -3,20 +3,19 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rusqlite::Connection;
-use rusqlite::types::Value;
 
 use crate::Error;
-use crate::day_file::{durations, open_to_read};
-use crate::folder::{self, FileId, HOUR_MS, RowId};
-use crate::question::{Conditions, Ends, HourRow, Hours, Question};
-use crate::row::{COLUMNS, Row, number, read, text};
+use crate::cursor::Cursor;
+use crate::file_id::{FileId, RowId};
+use crate::hours::{HOUR_COLUMNS, HourRow};
+use crate::question::{Ends, Hours, Question};
+use crate::row::{COLUMNS, Row, read};
+use crate::shelf::{Conditions, Reader, Select, Shelf};
 
 /// How long a question may take before it answers with what it has.
 const TIME_MAX: Duration = Duration::from_secs(1);
@@ -30,7 +29,7 @@ const STEP: i64 = 20_000;
 /// The history of a daemon, to be asked by any thread.
 #[derive(Clone, Debug)]
 pub struct Book {
-    folder: PathBuf,
+    shelf: Arc<dyn Shelf>,
 }
 
 /// Rows, the newest first.
@@ -45,16 +44,16 @@ pub struct Answer {
 }
 
 impl Book {
-    /// The history in this folder, which need not exist.
-    pub const fn new(folder: PathBuf) -> Self {
-        Self { folder }
+    /// The history on this shelf.
+    pub fn new(shelf: Arc<dyn Shelf>) -> Self {
+        Self { shelf }
     }
 
     /// Answers a question.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read. A file that cannot be read is named in the answer.
+    /// The history cannot be read. A file that cannot be read is named in the answer.
     pub fn ask(&self, question: &Question) -> Result<Answer, Error> {
         self.ask_within(question, TIME_MAX)
     }
@@ -62,14 +61,15 @@ impl Book {
     /// The same, with another bound of its time.
     fn ask_within(&self, question: &Question, time: Duration) -> Result<Answer, Error> {
         let end = Instant::now() + time;
-        let conditions = question.conditions();
+        let mut reader = self.shelf.reader()?;
+        let conditions = question.conditions(&reader.dialect());
         let mut answer = Answer::default();
         let after = question.after.as_ref();
         let is_asked = |file: &FileId| {
             let is_over = after.is_some_and(|after| after.is_past(file.day));
             file.is_within(question.from_ms, question.until_ms) && !is_over
         };
-        let files = folder::list(&self.folder)?.into_iter();
+        let files = reader.files()?.into_iter();
         let files: Vec<FileId> = files.filter(is_asked).collect();
         for day in files.chunk_by(|one, two| one.day == two.day) {
             let mut parts = Vec::new();
@@ -84,11 +84,12 @@ impl Book {
                 if before == Some(1) {
                     continue;
                 }
-                let found = open_to_read(&self.folder, *file)
-                    .and_then(|db| db.map(|db| search.run(&db, before)).transpose());
-                match found {
-                    Ok(found) => parts.extend(found),
-                    Err(why) => answer.unreadable.push(format!("{file}: {why}")),
+                match search.run(&mut *reader, before) {
+                    Ok(found) => parts.push(found),
+                    Err(Error::File { why, .. }) => {
+                        answer.unreadable.push(format!("{file}: {why}"));
+                    }
+                    Err(error) => return Err(error),
                 }
             }
             // Of a day of which nothing is left, the question goes on with the next one, however late it is.
@@ -98,7 +99,7 @@ impl Book {
             merge(&mut parts, question.limit, &mut answer.rows);
             let is_done = parts.iter().all(Part::is_done);
             if !is_done || answer.rows.len() >= question.limit || Instant::now() >= end {
-                answer.next = Some(Cursor::of(&parts, day));
+                answer.next = Some(rest_of(day, &parts));
                 break;
             }
         }
@@ -111,27 +112,27 @@ impl Book {
     ///
     /// Its file cannot be read.
     pub fn row(&self, id: RowId) -> Result<Option<Row>, Error> {
-        if !id.file.path(&self.folder).exists() {
-            return Ok(None);
-        }
-        let found = open_to_read(&self.folder, id.file).and_then(|db| {
-            let Some(db) = db else { return Ok(None) };
-            let sql = format!("SELECT {COLUMNS} FROM ended WHERE n = ?1");
-            let mut rows = db.prepare(&sql)?;
-            let mut rows = rows.query_map([id.n], |row| read(row, |n| RowId { n, ..id }))?;
-            rows.next().transpose()
-        });
-        found.map_err(|why| Error::File {
-            place: id.file.path(&self.folder).display().to_string(),
-            why,
-        })
+        let mut conditions = Conditions::default();
+        conditions.and(&format!("n = {}", id.n));
+        let select = Select {
+            columns: COLUMNS,
+            table: "ended",
+            conditions: &conditions,
+            rest: String::new(),
+        };
+        let mut found = None;
+        self.shelf.reader()?.select(id.file, &select, &mut |row| {
+            found = Some(read(row, |n| RowId { n, ..id })?);
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(found)
     }
 
     /// What ended in each hour, the oldest first, by queue and kind.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read. Files that cannot be read are left out.
+    /// The history cannot be read. Files that cannot be read are left out.
     pub fn hours(&self, hours: &Hours) -> Result<Ends, Error> {
         let mut ends = self.sum(hours, Sums::by_hour(), SUM_TIME_MAX)?;
         ends.rows.sort_by(|one, two| {
@@ -145,7 +146,7 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// The folder cannot be read. Files that cannot be read are left out.
+    /// The history cannot be read. Files that cannot be read are left out.
     pub fn kinds(&self, hours: &Hours) -> Result<Ends, Error> {
         self.kinds_within(hours, SUM_TIME_MAX)
     }
@@ -167,7 +168,9 @@ impl Book {
     /// read to its end does not count.
     fn sum(&self, hours: &Hours, mut sums: Sums, time: Duration) -> Result<Ends, Error> {
         let end = Instant::now() + time;
-        let files = folder::list(&self.folder)?.into_iter();
+        let mut reader = self.shelf.reader()?;
+        let conditions = hours.conditions();
+        let files = reader.files()?.into_iter();
         let files: Vec<FileId> = files
             .filter(|file| file.is_within(hours.from_ms, hours.until_ms))
             .collect();
@@ -176,18 +179,21 @@ impl Book {
         let mut is_first = true;
         for day in files.chunk_by(|one, two| one.day == two.day) {
             let mut of_day = sums.empty();
-            let read = day.iter().all(|file| {
-                let read = open_to_read(&self.folder, *file).and_then(|db| match db {
-                    // The last day is what people look at most: it gets three times as long.
-                    Some(db) if is_first => add_hours(&db, hours, end + 2 * time, &mut of_day),
-                    Some(db) => add_hours(&db, hours, end, &mut of_day),
-                    None => Ok(true),
-                });
-                read.unwrap_or_else(|error| {
-                    tracing::debug!(%file, %error, "a file of the history cannot be read");
-                    true
-                })
-            });
+            // The last day is what people look at most: it gets three times as long.
+            let end_of_day = if is_first { end + 2 * time } else { end };
+            let mut read = true;
+            for file in day {
+                match add_hours(&mut *reader, *file, &conditions, end_of_day, &mut of_day) {
+                    Ok(whole) => read = whole,
+                    Err(error @ Error::File { .. }) => {
+                        tracing::debug!(%file, %error, "a file of the history cannot be read");
+                    }
+                    Err(error) => return Err(error),
+                }
+                if !read {
+                    break;
+                }
+            }
             if !read {
                 break;
             }
@@ -334,17 +340,31 @@ fn merge(parts: &mut [Part], limit: usize, rows: &mut Vec<Row>) {
     }
 }
 
+/// Where a question goes on. `day`: all files of the day.
+fn rest_of(day: &[FileId], parts: &[Part]) -> Cursor {
+    let place = |file: &FileId| RowId {
+        file: *file,
+        n: parts
+            .iter()
+            .find(|part| part.file == *file)
+            .map_or(1, Part::before),
+    };
+    Cursor::at(day.iter().map(place).collect())
+}
+
 impl Search<'_> {
     /// Looks through the rows with numbers below `before`, from the last one on.
-    fn run(&self, db: &Connection, before: Option<i64>) -> rusqlite::Result<Part> {
+    fn run(&self, reader: &mut dyn Reader, before: Option<i64>) -> Result<Part, Error> {
         let mut part = Part {
             file: self.file,
             rows: VecDeque::new(),
             bytes: 0,
             seen_to: 1,
         };
-        let last: Option<i64> = db.query_row("SELECT max(n) FROM ended", [], |row| row.get(0))?;
-        let mut upto = before.map_or(last.unwrap_or(0), |before| before - 1);
+        let mut upto = match before {
+            Some(before) => before - 1,
+            None => self.last(reader)?,
+        };
         while upto > 0 {
             let from = if self.conditions.is_indexed {
                 1
@@ -352,7 +372,7 @@ impl Search<'_> {
                 (upto - STEP + 1).max(1)
             };
             // With as many rows as are wanted there may be more below the last one.
-            let is_full = self.piece(db, from, upto, &mut part)?;
+            let is_full = self.piece(reader, from, upto, &mut part)?;
             part.seen_to = match part.rows.back() {
                 Some(row) if is_full => row.id.n,
                 _ => from,
@@ -365,157 +385,80 @@ impl Search<'_> {
         Ok(part)
     }
 
+    /// The last number of the file; 0: it has no rows.
+    fn last(&self, reader: &mut dyn Reader) -> Result<i64, Error> {
+        let select = Select {
+            columns: "max(n) AS n",
+            table: "ended",
+            conditions: &Conditions::default(),
+            rest: String::new(),
+        };
+        let mut last = None;
+        reader.select(self.file, &select, &mut |row| {
+            last = row.number("n")?;
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(last.unwrap_or(0))
+    }
+
     /// Looks through some rows. Returns whether the answer has enough of them.
     fn piece(
         &self,
-        db: &Connection,
+        reader: &mut dyn Reader,
         from: i64,
         upto: i64,
         part: &mut Part,
-    ) -> rusqlite::Result<bool> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM ended WHERE n BETWEEN ? AND ?{} ORDER BY n DESC LIMIT ?",
-            self.conditions.sql
-        );
+    ) -> Result<bool, Error> {
         let room = self.limit.saturating_sub(part.rows.len());
-        let values = [Value::Integer(from), Value::Integer(upto)]
-            .into_iter()
-            .chain(self.conditions.values.iter().cloned())
-            .chain([number(room as u64)]);
-        let mut statement = db.prepare(&sql)?;
+        let select = Select {
+            columns: COLUMNS,
+            table: "ended",
+            conditions: self.conditions,
+            rest: format!(" AND n BETWEEN {from} AND {upto} ORDER BY n DESC LIMIT {room}"),
+        };
         let file = self.file;
-        let rows = statement.query_map(rusqlite::params_from_iter(values), |row| {
-            read(row, |n| RowId { file, n })
-        })?;
-        for row in rows {
-            let row = row?;
+        reader.select(file, &select, &mut |row| {
+            let row = read(row, |n| RowId { file, n })?;
             part.bytes += row.kept_bytes();
             part.rows.push_back(row);
-            if part.bytes >= BYTES_MAX {
-                return Ok(true);
-            }
-        }
-        Ok(part.rows.len() >= self.limit)
-    }
-}
-
-/// Where a question goes on: a day, and for its files the numbers below which rows are left.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor {
-    places: Vec<RowId>,
-}
-
-impl Cursor {
-    /// `day`: all files of the day. One that is done, or cannot be read, is not asked again.
-    fn of(parts: &[Part], day: &[FileId]) -> Self {
-        let place = |file: &FileId| RowId {
-            file: *file,
-            n: parts
-                .iter()
-                .find(|part| part.file == *file)
-                .map_or(1, Part::before),
-        };
-        Self {
-            places: day.iter().map(place).collect(),
-        }
-    }
-
-    /// Whether nothing is left of a day.
-    fn is_past(&self, day: u32) -> bool {
-        self.places
-            .first()
-            .is_some_and(|first| day > first.file.day)
-    }
-
-    fn before(&self, file: FileId) -> Option<i64> {
-        self.places
-            .iter()
-            .find(|place| place.file == file)
-            .map(|place| place.n)
-    }
-}
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places: Vec<_> = self.places.iter().map(RowId::to_string).collect();
-        f.write_str(&places.join("_"))
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let places: Result<Vec<RowId>, ()> = text.split('_').map(str::parse).collect();
-        let places = places?;
-        let is_one_day = places.windows(2).all(|two| match two {
-            [one, other] => one.file.day == other.file.day,
-            _ => false,
-        });
-        if is_one_day {
-            Ok(Self { places })
-        } else {
-            Err(())
-        }
+            Ok(if part.bytes >= BYTES_MAX {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })?;
+        Ok(part.bytes >= BYTES_MAX || part.rows.len() >= self.limit)
     }
 }
 
 /// Adds the hours in a file. Returns whether there was time for all of them.
 fn add_hours(
-    db: &Connection,
-    hours: &Hours,
+    reader: &mut dyn Reader,
+    file: FileId,
+    conditions: &Conditions,
     end: Instant,
     sums: &mut Sums,
-) -> rusqlite::Result<bool> {
+) -> Result<bool, Error> {
     const LOOK_EVERY: usize = 1_000;
-    let mut sql = "SELECT hour, queue, kind, done, failed, other, waited, ran FROM hours WHERE hour >= ? AND hour < ?".to_owned();
-    let mut values = vec![
-        number(hours.from_ms / HOUR_MS * HOUR_MS),
-        number(hours.until_ms),
-    ];
-    if let Some(queue) = &hours.queue {
-        sql.push_str(" AND queue = ?");
-        values.push(text(queue));
-    }
-    if let Some(kind) = &hours.kind {
-        sql.push_str(" AND CASE kind WHEN '' THEN queue ELSE kind END = ?");
-        values.push(text(kind));
-    }
-    let mut statement = db.prepare(&sql)?;
-    let mut rows = statement.query(rusqlite::params_from_iter(values))?;
-    for n in 1.. {
-        let Some(row) = rows.next()? else {
-            return Ok(true);
-        };
-        sums.add(hour_row(row)?);
-        if n % LOOK_EVERY == 0 && Instant::now() >= end {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn hour_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<HourRow> {
-    let count = |column| -> rusqlite::Result<u64> {
-        Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or_default())
+    let select = Select {
+        columns: HOUR_COLUMNS,
+        table: "hours",
+        conditions,
+        rest: String::new(),
     };
-    let bytes = |column| -> rusqlite::Result<Bytes> {
-        Ok(match row.get::<_, Value>(column)? {
-            Value::Text(text) => text.into(),
-            Value::Blob(bytes) => bytes.into(),
-            Value::Null | Value::Integer(_) | Value::Real(_) => Bytes::new(),
+    let mut read = 0;
+    let mut is_whole = true;
+    reader.select(file, &select, &mut |row| {
+        sums.add(HourRow::read(row)?);
+        read += 1;
+        is_whole = read % LOOK_EVERY != 0 || Instant::now() < end;
+        Ok(if is_whole {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
         })
-    };
-    Ok(HourRow {
-        hour_ms: count(0)?,
-        queue: bytes(1)?,
-        kind: bytes(2)?,
-        done: count(3)?,
-        failed: count(4)?,
-        other: count(5)?,
-        waited: durations(&row.get::<_, String>(6)?),
-        ran: durations(&row.get::<_, String>(7)?),
-    })
+    })?;
+    Ok(is_whole)
 }
 
 #[cfg(test)]

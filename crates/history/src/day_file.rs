@@ -9,20 +9,20 @@
 //! Other tools may open a file while the daemon writes it. They need not know this page: names and texts are text, times are
 //! milliseconds since 1970, what is not known is NULL.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
-use serde::{Deserialize, Serialize};
-use windlass_engine::{Ended, Ending, Histogram};
+use rusqlite::types::{ToSqlOutput, Value as Owned, ValueRef};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, ToSql, params};
 
 use crate::Error;
-use crate::folder::{FileId, HOUR_MS, io, parts};
-use crate::row::{COLUMNS, VALUES, number, text, values};
+use crate::file_id::FileId;
+use crate::folder::{io, parts, path};
+use crate::hours::{HOUR_COLUMNS, HourRow, durations_text};
+use crate::row::{COLUMNS, VALUES, values};
+use crate::shelf::{Columns, Committed, Value, number};
 
 /// In one transaction: a reader finds a file with all of its tables, or a new one.
 const TABLES: &str = "
@@ -69,7 +69,7 @@ impl DayFile {
     /// Opens the file of a day, or creates it. Of another store than `store` its rows stay, and the numbers of its commits say
     /// nothing.
     pub(crate) fn open(folder: &Path, id: FileId, store: u64) -> Result<Self, Error> {
-        let path = id.path(folder);
+        let path = path(folder, id);
         let place = path.display().to_string();
         let opened = Connection::open(&path).and_then(|db| Self::prepare(db, store));
         let (db, commit) = opened.map_err(|why| Error::File {
@@ -127,44 +127,46 @@ impl DayFile {
         Ok((db, u64::try_from(commit).unwrap_or_default()))
     }
 
-    /// Appends these rows, each with the number of its commit, in one transaction. The file has all rows of its day up to
-    /// commit `upto` afterwards. Rows that it has already are left out.
-    pub(crate) fn write<'a>(
-        &mut self,
-        rows: impl Iterator<Item = (u64, &'a Ended)>,
-        upto: u64,
-    ) -> Result<u64, Error> {
-        let commit = self.commit;
-        let written = self.transaction(rows.filter(|(seq, _)| *seq > commit), upto);
-        let written = written.map_err(|why| self.failed(why))?;
+    /// Appends these rows in one transaction. The file has all rows of its day up to commit `upto` afterwards. Rows that it
+    /// has already are left out.
+    pub(crate) fn write(&mut self, rows: &[Committed], upto: u64) -> Result<u64, Error> {
+        let written = self.transaction(rows, upto)?;
         self.commit = self.commit.max(upto);
         Ok(written)
     }
 
-    fn transaction<'a>(
-        &mut self,
-        rows: impl Iterator<Item = (u64, &'a Ended)>,
-        upto: u64,
-    ) -> rusqlite::Result<u64> {
-        let transaction = self.db.transaction()?;
-        let (mut hours, mut written) = (BTreeMap::<HourKey, Hour>::new(), 0);
-        {
+    fn transaction(&mut self, rows: &[Committed], upto: u64) -> Result<u64, Error> {
+        let place = &self.place;
+        let failed = |why| failed(place, why);
+        let commit = self.commit;
+        let new = || {
+            rows.iter()
+                .filter(|row| row.commit > commit)
+                .map(|it| &it.row)
+        };
+        let transaction = self.db.transaction().map_err(failed)?;
+        let insert = || {
             let marks = ["?"; VALUES].join(", ");
             let insert = format!("INSERT INTO ended ({COLUMNS}) VALUES (NULL, {marks})");
             let mut insert = transaction.prepare_cached(&insert)?;
-            for (_, row) in rows {
+            let mut written = 0;
+            for row in new() {
                 insert.execute(rusqlite::params_from_iter(values(row)))?;
-                hours.entry(HourKey::of(row)).or_default().count(row);
                 written += 1;
             }
+            Ok(written)
+        };
+        let written = insert().map_err(failed)?;
+        for hour in HourRow::of(new()) {
+            add_hour(&transaction, hour, place)?;
         }
-        for (key, hour) in hours {
-            hour.add_to(&transaction, &key)?;
-        }
-        transaction
-            .prepare_cached("UPDATE about SET commit_number = max(commit_number, ?1)")?
-            .execute([number(upto)])?;
-        transaction.commit()?;
+        let commit = || {
+            transaction
+                .prepare_cached("UPDATE about SET commit_number = max(commit_number, ?1)")?
+                .execute([number(upto)])
+        };
+        commit().map_err(failed)?;
+        transaction.commit().map_err(failed)?;
         Ok(written)
     }
 
@@ -178,12 +180,97 @@ impl DayFile {
             synced => synced.map_err(|why| io(&self.wal, why)),
         }
     }
+}
 
-    fn failed(&self, why: rusqlite::Error) -> Error {
-        Error::File {
-            place: self.place.clone(),
-            why,
+fn failed(place: &str, why: rusqlite::Error) -> Error {
+    Error::File {
+        place: place.to_owned(),
+        why,
+    }
+}
+
+/// Adds what ended in an hour to what is in the file.
+fn add_hour(db: &Connection, mut hour: HourRow, place: &str) -> Result<(), Error> {
+    let failed = |why| failed(place, why);
+    let found =
+        format!("SELECT {HOUR_COLUMNS} FROM hours WHERE hour = ?1 AND queue = ?2 AND kind = ?3");
+    {
+        let mut found = db.prepare_cached(&found).map_err(failed)?;
+        let queue = ToSqlOutput::Borrowed(text(&hour.queue));
+        let kind = ToSqlOutput::Borrowed(text(&hour.kind));
+        let mut found = found
+            .query(params![number(hour.hour_ms), queue, kind])
+            .map_err(failed)?;
+        let before = found.next().map_err(failed)?;
+        let before = before.map(|row| HourRow::read(&SqliteRow { row, place }));
+        if let Some(before) = before.transpose()? {
+            hour.add(&before);
         }
+    }
+    let put =
+        format!("INSERT OR REPLACE INTO hours ({HOUR_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+    let sums = params![
+        number(hour.hour_ms),
+        ToSqlOutput::Borrowed(text(&hour.queue)),
+        ToSqlOutput::Borrowed(text(&hour.kind)),
+        number(hour.done),
+        number(hour.failed),
+        number(hour.other),
+        durations_text(&hour.waited),
+        durations_text(&hour.ran),
+    ];
+    let put = db
+        .prepare_cached(&put)
+        .and_then(|mut put| put.execute(sums));
+    put.map(drop).map_err(failed)
+}
+
+/// Bytes that are text are text for every tool that opens the file.
+pub(crate) fn text(bytes: &[u8]) -> ValueRef<'_> {
+    if std::str::from_utf8(bytes).is_ok() {
+        ValueRef::Text(bytes)
+    } else {
+        ValueRef::Blob(bytes)
+    }
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        match self {
+            Self::Null => Ok(ToSqlOutput::Owned(Owned::Null)),
+            Self::Number(number) => Ok(ToSqlOutput::Owned(Owned::Integer(*number))),
+            Self::Text(bytes) => Ok(ToSqlOutput::Borrowed(text(bytes))),
+        }
+    }
+}
+
+/// A row of a file, which is here.
+pub(crate) struct SqliteRow<'a> {
+    pub(crate) row: &'a rusqlite::Row<'a>,
+    pub(crate) place: &'a str,
+}
+
+impl SqliteRow<'_> {
+    fn value(&self, column: &str) -> Result<ValueRef<'_>, Error> {
+        self.row
+            .get_ref(column)
+            .map_err(|why| failed(self.place, why))
+    }
+}
+
+impl Columns for SqliteRow<'_> {
+    fn number(&self, column: &str) -> Result<Option<i64>, Error> {
+        Ok(match self.value(column)? {
+            ValueRef::Integer(number) => Some(number),
+            ValueRef::Null | ValueRef::Real(_) | ValueRef::Text(_) | ValueRef::Blob(_) => None,
+        })
+    }
+
+    fn bytes(&self, column: &str) -> Result<Option<Bytes>, Error> {
+        Ok(match self.value(column)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(Bytes::copy_from_slice(bytes)),
+            ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => None,
+        })
     }
 }
 
@@ -191,7 +278,7 @@ impl DayFile {
 /// tables, so it has no rows.
 pub(crate) fn open_to_read(folder: &Path, id: FileId) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(id.path(folder), flags)?;
+    let db = Connection::open_with_flags(path(folder, id), flags)?;
     db.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
     db.pragma_update(None, "query_only", true)?;
     let tables: i64 = db.pragma_query_value(None, "schema_version", |row| row.get(0))?;
@@ -205,113 +292,4 @@ pub(crate) fn is_damage(error: &Error) -> bool {
         why.sqlite_error_code(),
         Some(DatabaseCorrupt | NotADatabase | SchemaChanged)
     ) || matches!(why, rusqlite::Error::SqlInputError { .. } | rusqlite::Error::IntegralValueOutOfRange(..)))
-}
-
-/// A row of `hours`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct HourKey {
-    hour: u64,
-    queue: Bytes,
-    kind: Bytes,
-}
-
-#[derive(Default)]
-struct Hour {
-    done: u64,
-    failed: u64,
-    other: u64,
-    waited: Histogram,
-    ran: Histogram,
-}
-
-impl HourKey {
-    fn of(row: &Ended) -> Self {
-        Self {
-            hour: row.ended_at.0 / HOUR_MS * HOUR_MS,
-            queue: row.queue.clone(),
-            kind: row.kind.clone(),
-        }
-    }
-}
-
-impl Hour {
-    fn count(&mut self, row: &Ended) {
-        match row.ending {
-            Ending::Done => self.done += 1,
-            Ending::Failed | Ending::Dead => self.failed += 1,
-            Ending::Cancelled | Ending::Expired | Ending::Deleted | Ending::Replaced => {
-                self.other += 1;
-            }
-        }
-        if let Some(started) = row.started_at {
-            self.waited
-                .observe(started.0.saturating_sub(row.ready_at.0));
-            self.ran.observe(row.ended_at.0.saturating_sub(started.0));
-        }
-    }
-
-    fn add_to(self, db: &Connection, key: &HourKey) -> rusqlite::Result<()> {
-        let at = || -> [Value; 3] { [number(key.hour), text(&key.queue), text(&key.kind)] };
-        let found = db
-            .prepare_cached(
-                "SELECT waited, ran FROM hours WHERE hour = ?1 AND queue = ?2 AND kind = ?3",
-            )?
-            .query_row(at(), |row| {
-                Ok([row.get::<_, String>(0)?, row.get::<_, String>(1)?])
-            })
-            .optional()?;
-        let [waited, ran] =
-            found.map_or_else(Default::default, |found| found.map(|it| durations(&it)));
-        let sum = |one: &Histogram, two: &Histogram| written(&one.merged(two, u64::saturating_add));
-        let [hour, queue, kind] = at();
-        db.prepare_cached(
-            "INSERT INTO hours VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET \
-             done = done + ?4, failed = failed + ?5, other = other + ?6, waited = ?7, ran = ?8",
-        )?
-        .execute(params![
-            hour,
-            queue,
-            kind,
-            number(self.done),
-            number(self.failed),
-            number(self.other),
-            sum(&self.waited, &waited),
-            sum(&self.ran, &ran),
-        ])
-        .map(drop)
-    }
-}
-
-/// Durations as JSON: how many there were of each bound ([`Histogram::BOUNDS_MS`]; the last has none), without the zeros at
-/// the end, their sum and the longest, in milliseconds.
-#[derive(Default, Deserialize, Serialize)]
-struct Durations {
-    counts: Vec<u64>,
-    sum_ms: u64,
-    max_ms: u64,
-}
-
-fn written(all: &Histogram) -> String {
-    let last = all.counts.iter().rposition(|count| *count > 0);
-    let counts = all.counts.iter().take(last.map_or(0, |last| last + 1));
-    let durations = Durations {
-        counts: counts.copied().collect(),
-        sum_ms: all.sum_ms,
-        max_ms: all.max_ms,
-    };
-    serde_json::to_string(&durations).unwrap_or_default()
-}
-
-/// The inverse of [`written`]. What cannot be read is nothing.
-pub(crate) fn durations(json: &str) -> Histogram {
-    let read: Durations = serde_json::from_str(json).unwrap_or_default();
-    let mut all = Histogram {
-        sum_ms: read.sum_ms,
-        max_ms: read.max_ms,
-        ..Histogram::default()
-    };
-    for (count, read) in all.counts.iter_mut().zip(read.counts) {
-        *count = read;
-    }
-    all
 }

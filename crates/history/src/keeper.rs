@@ -5,22 +5,17 @@
 //! of log are behind it, it goes on at the end of the log. The rows between are counted as left out, and the broker is not
 //! slowed down.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::fs::File;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use windlass_engine::{Ended, Timestamp};
 use windlass_store::{LogTail, ended_rows};
 
-use crate::day_file::{DayFile, is_damage};
-use crate::folder::{self, FileId};
-use crate::{Error, position};
+use crate::Error;
+use crate::file_id::FileId;
+use crate::shelf::{Committed, Held, Rows, Writer};
 
 /// How often the thread looks for new commits.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -40,9 +35,6 @@ const ROWS_BYTES_MAX: usize = 8 << 20;
 
 /// Log that may wait for the history.
 const LAG_BYTES_MAX: u64 = 256 << 20;
-
-/// Files that stay open for writing.
-const OPEN_MAX: usize = 4;
 
 /// The limits of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,26 +88,23 @@ struct Shared {
 }
 
 impl Keeper {
-    /// Starts the thread. It writes to `folder` what it reads in the log of this store, beginning where an earlier one has
-    /// ended, and says in `read_to` up to which commit the log is not needed any more.
+    /// Starts the thread. It writes what it reads in the log, beginning where an earlier one has ended, and says in
+    /// `read_to` up to which commit the log is not needed any more.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made, or the thread cannot be started.
+    /// The thread cannot be started.
     pub fn start(
-        folder: PathBuf,
-        store: u64,
+        writer: Box<dyn Writer>,
         tail: Arc<dyn LogTail>,
         read_to: Arc<AtomicU64>,
         limits: Limits,
-    ) -> Result<Self, Error> {
-        make_folder(&folder)?;
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::new(limits));
-        let work = Work::new(folder.clone(), store, tail, read_to, Arc::clone(&shared));
+        let work = Work::new(writer, tail, read_to, Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name("history".into())
-            .spawn(move || work.run());
-        let thread = thread.map_err(|why| folder::io(&folder, why))?;
+            .spawn(move || work.run())?;
         Ok(Self { thread, shared })
     }
 
@@ -129,10 +118,21 @@ impl Keeper {
         self.shared.set_limits(limits);
     }
 
-    /// Writes what is in the log by now, and ends the thread.
-    pub fn finish(self) {
+    /// Writes what is in the log by now, and ends the thread. A database that does not answer must not keep the process
+    /// from ending: after `patience` the rest is left to the next start.
+    pub fn finish(self, patience: Option<Duration>) {
         self.shared.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
+        let begun = Instant::now();
+        while patience.is_some_and(|patience| begun.elapsed() < patience)
+            && !self.thread.is_finished()
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+        if patience.is_some() && !self.thread.is_finished() {
+            tracing::warn!("the history is not written to the end: the next start writes the rest");
+            return;
+        }
         if self.thread.join().is_err() {
             tracing::error!("the history's thread panicked: the next start writes what is missing");
         }
@@ -165,70 +165,48 @@ impl Shared {
     }
 }
 
-/// Makes the folder, durably: a power cut that took its name would take all files in it.
-fn make_folder(folder: &Path) -> Result<(), Error> {
-    let made = std::fs::create_dir_all(folder).and_then(|()| match folder.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
-    });
-    made.map_err(|why| folder::io(folder, why))
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Work {
-    folder: PathBuf,
-    store: u64,
+    writer: Box<dyn Writer>,
     tail: Arc<dyn LogTail>,
     read_to: Arc<AtomicU64>,
     shared: Arc<Shared>,
+    /// Whether the position is known that an earlier thread has left.
+    has_begun: bool,
     /// The last commit whose rows are written.
     at: u64,
-    /// The last commit that the position on the disk says, and when it was written.
+    /// The last commit up to which all is durable, and when that was last asked for.
     synced: u64,
     synced_at: Instant,
-    open: BTreeMap<FileId, DayFile>,
 }
 
-/// A file of the folder.
-struct Found {
-    id: FileId,
-    bytes: u64,
-}
-
-/// Rows that are written together, with the numbers of their commits, and the last commit that was read.
+/// Rows that are written together, and the last commit that was read.
 #[derive(Default)]
 struct Batch {
-    rows: Vec<(u64, Ended)>,
+    rows: Vec<Committed>,
     bytes: usize,
     upto: u64,
 }
 
 impl Work {
-    /// Goes on where the position in the folder says, if that is of this store.
     fn new(
-        folder: PathBuf,
-        store: u64,
+        writer: Box<dyn Writer>,
         tail: Arc<dyn LogTail>,
         read_to: Arc<AtomicU64>,
         shared: Arc<Shared>,
     ) -> Self {
-        let begun =
-            position::read(&folder).filter(|(of, commit)| *of == store && *commit <= tail.newest());
-        let at = begun.map_or(0, |(_, commit)| commit);
-        read_to.store(at, Ordering::Release);
         Self {
-            folder,
-            store,
+            writer,
             tail,
             read_to,
             shared,
-            at,
-            synced: at,
+            has_begun: false,
+            at: 0,
+            synced: 0,
             synced_at: Instant::now(),
-            open: BTreeMap::new(),
         }
     }
 
@@ -243,6 +221,11 @@ impl Work {
             let mut made = self.catch_up();
             if is_last && made.is_ok() {
                 made = self.sync();
+            }
+            if made.as_ref().is_err_and(Error::is_deposed) {
+                // Its successor reads the same log, and goes on where this one has ended.
+                tracing::info!("another daemon writes the history from now on");
+                return;
             }
             let failed = made.is_err();
             self.tell(made.err());
@@ -274,7 +257,7 @@ impl Work {
         let newest = self.tail.newest();
         while newest > self.at {
             let before = self.at;
-            let written = self.write_next();
+            let written = self.begin().and_then(|()| self.write_next());
             // Whether the disk is full, or only slower than the load: the log must not grow without end.
             if self.tail.bytes_behind(self.at) > LAG_BYTES_MAX {
                 self.leave_out();
@@ -287,6 +270,21 @@ impl Work {
             self.sync_if_due()?;
         }
         self.sync_if_due()
+    }
+
+    /// Goes on where an earlier thread has ended. A position that the store has not reached is that of another copy of it.
+    fn begin(&mut self) -> Result<(), Error> {
+        if self.has_begun {
+            return Ok(());
+        }
+        let at = self.writer.position()?;
+        self.has_begun = true;
+        if at <= self.tail.newest() {
+            self.at = at;
+            self.synced = at;
+            self.read_to.store(at, Ordering::Release);
+        }
+        Ok(())
     }
 
     fn sync_if_due(&mut self) -> Result<(), Error> {
@@ -304,15 +302,13 @@ impl Work {
         }
         if !batch.rows.is_empty() {
             self.check_room()?;
-        }
-        // A file gets its rows in one transaction, in the order of their commits.
-        let mut files = BTreeMap::<FileId, Vec<(u64, Ended)>>::new();
-        for (seq, row) in batch.rows {
-            let id = FileId::of(row.ended_at.0, row.keep_ms);
-            files.entry(id).or_default().push((seq, row));
-        }
-        for (id, rows) in files {
-            self.write(id, &rows, batch.upto)?;
+            let mut files = Rows::new();
+            for row in batch.rows {
+                let id = FileId::of(row.row.ended_at.0, row.row.keep_ms);
+                files.entry(id).or_default().push(row);
+            }
+            let written = self.writer.write(&files, batch.upto)?;
+            self.shared.lock_figures().rows += written;
         }
         self.at = batch.upto;
         Ok(())
@@ -325,12 +321,13 @@ impl Work {
             ..Batch::default()
         };
         let mut damaged = None;
-        self.tail.read(self.at, &mut |entry| {
+        let read = self.tail.skim(self.at, &mut |entry| {
             for row in ended_rows(entry) {
                 match row {
                     Ok((row, bytes)) => {
                         batch.bytes += bytes;
-                        batch.rows.push((entry.seq, row));
+                        let commit = entry.seq;
+                        batch.rows.push(Committed { commit, row });
                     }
                     Err(error) => damaged = Some(error),
                 }
@@ -341,57 +338,12 @@ impl Work {
             } else {
                 ControlFlow::Continue(())
             }
-        })?;
+        });
+        read.map_err(Error::Log)?;
         match damaged {
             // The store would not start with such an entry, so this is rather a fault of this program.
-            Some(error) => Err(error.into()),
+            Some(error) => Err(Error::Log(error)),
             None => Ok(batch),
-        }
-    }
-
-    fn write(&mut self, id: FileId, rows: &[(u64, Ended)], upto: u64) -> Result<(), Error> {
-        for is_second in [false, true] {
-            let rows = rows.iter().map(|(seq, row)| (*seq, row));
-            let written = self.file(id).and_then(|file| file.write(rows, upto));
-            match written {
-                Ok(written) => {
-                    self.shared.lock_figures().rows += written;
-                    return Ok(());
-                }
-                Err(error) if !is_second && is_damage(&error) => {
-                    self.open.remove(&id);
-                    let aside = folder::set_aside(&self.folder, id)?;
-                    tracing::error!(%error, aside = %aside.display(), "a file of the history is damaged and was set aside: a new one takes its place");
-                }
-                Err(error) => {
-                    // It is opened anew, but not before the position may pass what it has.
-                    let synced = self.open.get(&id).map_or(Ok(()), DayFile::sync);
-                    if synced.is_ok() {
-                        self.open.remove(&id);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn file(&mut self, id: FileId) -> Result<&mut DayFile, Error> {
-        // Somebody may have deleted it: what is written to it then would be lost.
-        if !id.path(&self.folder).exists() {
-            self.open.remove(&id);
-        }
-        // Those of the oldest days are done with.
-        if !self.open.contains_key(&id)
-            && self.open.len() >= OPEN_MAX
-            && let Some(oldest) = self.open.first_entry()
-        {
-            oldest.get().sync()?;
-            oldest.remove();
-        }
-        match self.open.entry(id) {
-            Entry::Occupied(file) => Ok(file.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(DayFile::open(&self.folder, id, self.store)?)),
         }
     }
 
@@ -400,10 +352,7 @@ impl Work {
         if self.at == self.synced {
             return Ok(());
         }
-        for file in self.open.values() {
-            file.sync()?;
-        }
-        position::write(&self.folder, self.store, self.at)?;
+        self.writer.sync(self.at)?;
         self.synced = self.at;
         self.read_to.store(self.at, Ordering::Release);
         Ok(())
@@ -411,13 +360,13 @@ impl Work {
 
     /// Goes on at the end of the log, and counts the rows that have no place.
     fn leave_out(&mut self) {
-        // The log forgets what was written, too, and a power cut would take it from the files.
+        // The log forgets what was written, too, and a power cut would take it from the history.
         if let Err(error) = self.sync() {
             tracing::error!(%error, "what the history has written last is lost if the power fails now");
         }
         let newest = self.tail.newest();
         let mut rows = 0;
-        let read = self.tail.read(self.at, &mut |entry| {
+        let read = self.tail.skim(self.at, &mut |entry| {
             if entry.seq > newest {
                 return ControlFlow::Break(());
             }
@@ -433,6 +382,7 @@ impl Work {
             "rows of the history were left out: it was too far behind the log"
         );
         // The disk may be full: what is in memory is enough to let the log forget.
+        self.has_begun = true;
         self.at = newest;
         self.read_to.store(newest, Ordering::Release);
     }
@@ -440,19 +390,14 @@ impl Work {
     /// Refuses to write when the store may soon need the disk, or when the history has all that it may have.
     fn check_room(&self) -> Result<(), Error> {
         let limits = self.shared.limits();
-        let about = rustix::fs::statvfs(&self.folder);
-        let free = about.map_or(u64::MAX, |about| {
-            about.f_bavail.saturating_mul(about.f_frsize)
-        });
-        let full = |what: &'static str| {
-            let why = std::io::Error::new(std::io::ErrorKind::StorageFull, what);
-            Err(folder::io(&self.folder, why))
-        };
-        if free < limits.free_bytes_min {
-            return full("the disk has little space left, which is for the store");
+        let free = self.writer.free_bytes();
+        if free.is_some_and(|free| free < limits.free_bytes_min) {
+            return Err(Error::Full(
+                "the disk has little space left, which is for the store",
+            ));
         }
         if self.shared.lock_figures().bytes > limits.bytes_max {
-            return full("the history is full (history.bytes_max)");
+            return Err(Error::Full("the history is full (history.bytes_max)"));
         }
         Ok(())
     }
@@ -467,30 +412,24 @@ impl Work {
     fn try_tidy(&mut self) -> Result<(), Error> {
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
-            .map_or(Timestamp(0), |time| {
-                Timestamp(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+            .map_or(0, |time| {
+                u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
             });
         let limits = self.shared.limits();
-        let mut held = 0;
-        let mut files = Vec::new();
-        for id in folder::list(&self.folder)? {
-            let bytes = folder::bytes_of(&self.folder, id);
-            held += bytes;
-            files.push(Found { id, bytes });
-        }
+        let files = self.writer.files()?;
+        let mut held: u64 = files.iter().map(|file| file.bytes).sum();
         let mut kept = 0;
         // The oldest day first.
-        for Found { id, bytes } in files.into_iter().rev() {
+        for Held { file, bytes } in files.into_iter().rev() {
             // Today's files are written to.
-            let is_too_much = held > limits.bytes_max && !id.ends_after(now.0);
-            if id.over_ms() > now.0 && !is_too_much {
+            let is_too_much = held > limits.bytes_max && !file.ends_after(now);
+            if file.over_ms() > now && !is_too_much {
                 kept += 1;
                 continue;
             }
-            self.open.remove(&id);
-            folder::delete(&self.folder, id)?;
+            self.writer.delete(file)?;
             held -= bytes;
-            tracing::info!(file = %id, bytes, is_too_much, "a day of the history was deleted");
+            tracing::info!(%file, bytes, is_too_much, "a day of the history was deleted");
         }
         let mut figures = self.shared.lock_figures();
         figures.bytes = held;

@@ -10,20 +10,24 @@ use crate::folder::io;
 
 const FILE: &str = "position";
 
-/// The last commit of any store after which the log must still be there for the history in this folder. `None`: there is no
-/// history yet.
-pub fn resume_from(folder: &Path) -> Option<u64> {
-    read(folder).map(|(_, commit)| commit)
+/// A position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The store's number.
+    pub(crate) store: u64,
+    /// Its last commit whose rows are all in the days.
+    pub(crate) commit: u64,
 }
 
-/// The store's number and its last commit, if they are known.
-pub(crate) fn read(folder: &Path) -> Option<(u64, u64)> {
+/// The position, if one is known.
+pub(crate) fn read(folder: &Path) -> Option<Position> {
     let text = fs::read_to_string(folder.join(FILE)).ok()?;
-    let (store, commit) = text
-        .trim_end()
-        .strip_prefix("store ")?
-        .split_once(" commit ")?;
-    Some((u64::from_str_radix(store, 16).ok()?, commit.parse().ok()?))
+    let numbers = text.trim_end().strip_prefix("store ")?;
+    let (store, commit) = numbers.split_once(" commit ")?;
+    Some(Position {
+        store: u64::from_str_radix(store, 16).ok()?,
+        commit: commit.parse().ok()?,
+    })
 }
 
 /// Writes it durably: the file has either this line or the one before.
@@ -48,7 +52,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()), None);
         write(folder.path(), 0xabc, 4711).unwrap();
-        assert_eq!(read(folder.path()), Some((0xabc, 4711)));
+        let written = Position {
+            store: 0xabc,
+            commit: 4711,
+        };
+        assert_eq!(read(folder.path()), Some(written));
         for wrong in ["", "store x commit 1", "store 1 commit", "4711"] {
             fs::write(folder.path().join(FILE), wrong).unwrap();
             assert_eq!(read(folder.path()), None, "{wrong}");

@@ -1,11 +1,12 @@
-//! What can be asked of the history, and how that is said to SQLite.
+//! What can be asked of the history, and how that is said in SQL.
 
 use bytes::Bytes;
-use rusqlite::types::Value;
-use windlass_engine::{Ending, Histogram, JobId};
+use windlass_engine::{Ending, JobId};
 
-use crate::ask::Cursor;
-use crate::row::{number, text};
+use crate::cursor::Cursor;
+use crate::file_id::HOUR_MS;
+use crate::hours::HourRow;
+use crate::shelf::{Conditions, Dialect, number};
 
 /// Which rows. All conditions must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,67 +69,52 @@ impl Default for Question {
     }
 }
 
-/// Conditions of SQLite with their values.
-#[derive(Debug, Default)]
-pub(crate) struct Conditions {
-    pub(crate) sql: String,
-    pub(crate) values: Vec<Value>,
-    /// Whether an index leads to these rows and to no others, so that a file is asked once and not piece by piece.
-    pub(crate) is_indexed: bool,
-}
-
-impl Conditions {
-    /// Adds a condition, in which each `?` stands for one of the values.
-    fn and(&mut self, sql: &str, values: impl IntoIterator<Item = Value>) {
-        self.sql.push_str(" AND ");
-        self.sql.push_str(sql);
-        self.values.extend(values);
-    }
-}
-
 impl Question {
-    pub(crate) fn conditions(&self) -> Conditions {
+    /// Numbers are a part of the statement, and texts are values of it.
+    pub(crate) fn conditions(&self, dialect: &Dialect) -> Conditions {
         let mut all = Conditions::default();
+        let mut others = 0;
+        let mut and = |all: &mut Conditions, sql: &str| {
+            others += 1;
+            all.and(sql);
+        };
         if self.from_ms > 0 {
-            all.and("ended_at >= ?", [number(self.from_ms)]);
+            and(&mut all, &format!("ended_at >= {}", number(self.from_ms)));
         }
         if self.until_ms < u64::MAX {
-            all.and("ended_at < ?", [number(self.until_ms)]);
-        }
-        if let Some(queue) = &self.queue {
-            all.and("queue = ?", [text(queue)]);
+            and(&mut all, &format!("ended_at < {}", number(self.until_ms)));
         }
         if let Some(kind) = &self.kind {
-            all.and("coalesce(kind, queue) = ?", [text(kind)]);
+            let mark = all.mark(kind.clone());
+            and(&mut all, &format!("coalesce(kind, queue) = {mark}"));
         }
         if !self.endings.is_empty() {
-            let marks = vec!["?"; self.endings.len()].join(", ");
-            let names = self
-                .endings
-                .iter()
-                .map(|ending| Value::Text(ending.name().to_owned()));
-            all.and(&format!("ending IN ({marks})"), names);
+            // They are words of our own.
+            let names = self.endings.iter().map(|it| format!("'{}'", it.name()));
+            let names = names.collect::<Vec<_>>().join(", ");
+            and(&mut all, &format!("ending IN ({names})"));
         }
         if let Some(key) = &self.key {
-            all.and("key = ?", [text(key)]);
+            let mark = all.mark(key.clone());
+            and(&mut all, &format!("key = {mark}"));
         }
         if let Some(worker) = &self.worker {
-            all.and(
-                "(worker = ? OR worker_address = ?)",
-                [text(worker), text(worker)],
-            );
+            let mark = all.mark(worker.clone());
+            let either = format!("(worker = {mark} OR worker_address = {mark})");
+            and(&mut all, &either);
         }
-        if let Some(schedule) = self.schedule {
-            all.and("schedule = ?", [number(schedule.0)]);
-        }
-        if let Some(job) = self.again_of {
-            all.and("again_of = ?", [number(job.0)]);
-        }
-        if let Some(batch) = self.batch {
-            all.and("batch = ?", [number(batch.0)]);
+        let numbers = [
+            ("schedule", self.schedule),
+            ("again_of", self.again_of),
+            ("batch", self.batch),
+        ];
+        for (column, id) in numbers {
+            if let Some(JobId(id)) = id {
+                and(&mut all, &format!("{column} = {}", number(id)));
+            }
         }
         if let Some(ms) = self.slower_than_ms {
-            all.and("ended_at - started_at > ?", [number(ms)]);
+            and(&mut all, &format!("ended_at - started_at > {}", number(ms)));
         }
         if let Some(wanted) = &self.text {
             const PLACES: [&str; 12] = [
@@ -145,23 +131,27 @@ impl Question {
                 "result",
                 "output",
             ];
-            let pattern = format!("%{}%", escaped(wanted));
-            // A body that is no text is a BLOB, in which LIKE finds nothing unless it is taken for text.
-            let places = PLACES.map(|place| format!("CAST({place} AS TEXT) LIKE ? ESCAPE '\\'"));
-            all.and(
-                &format!("({})", places.join(" OR ")),
-                PLACES.map(|_| Value::Text(pattern.clone())),
-            );
+            let mark = all.mark(format!("%{}%", escaped(wanted)).into());
+            let like = dialect.like;
+            // SQLite's LIKE finds nothing in a body that is no text unless it is taken for text.
+            let places =
+                PLACES.map(|place| format!("CAST({place} AS TEXT) {like} {mark} ESCAPE '!'"));
+            and(&mut all, &format!("({})", places.join(" OR ")));
         }
-        let plain = all.values.len();
+        let by_queue = others == 0;
+        if let Some(queue) = &self.queue {
+            let mark = all.mark(queue.clone());
+            all.and(&(dialect.equals)("queue", &mark));
+        }
         if let Some(name) = &self.name {
-            all.and("(name = ? OR unique_id = ?)", [text(name), text(name)]);
+            let mark = all.mark(name.clone());
+            let of = |column| (dialect.equals)(column, &mark);
+            all.and(&format!("({} OR {})", of("name"), of("unique_id")));
         }
-        if let Some(job) = self.job {
-            all.and("job = ?", [number(job.0)]);
+        if let Some(JobId(job)) = self.job {
+            all.and(&format!("job = {}", number(job)));
         }
-        let by_queue = plain == usize::from(self.queue.is_some());
-        all.is_indexed = all.values.len() > plain || by_queue;
+        all.is_indexed = by_queue || self.name.is_some() || self.job.is_some();
         all
     }
 }
@@ -170,8 +160,8 @@ impl Question {
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if matches!(c, '%' | '_' | '\\') {
-            out.push('\\');
+        if matches!(c, '%' | '_' | '!') {
+            out.push('!');
         }
         out.push(c);
     }
@@ -191,6 +181,26 @@ pub struct Hours {
     pub kind: Option<Bytes>,
 }
 
+impl Hours {
+    pub(crate) fn conditions(&self) -> Conditions {
+        let mut all = Conditions::default();
+        let from = self.from_ms / HOUR_MS * HOUR_MS;
+        all.and(&format!("hour >= {}", number(from)));
+        all.and(&format!("hour < {}", number(self.until_ms)));
+        if let Some(queue) = &self.queue {
+            let mark = all.mark(queue.clone());
+            all.and(&format!("queue = {mark}"));
+        }
+        if let Some(kind) = &self.kind {
+            let mark = all.mark(kind.clone());
+            all.and(&format!(
+                "CASE kind WHEN '' THEN queue ELSE kind END = {mark}"
+            ));
+        }
+        all
+    }
+}
+
 /// What ended over some hours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
@@ -201,51 +211,4 @@ pub struct Ends {
     /// From this time on the answer is complete, in milliseconds since 1970: later than asked if its time was used up, or
     /// if the history begins later.
     pub from_ms: u64,
-}
-
-/// What ended in an hour.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HourRow {
-    /// Its begin, in milliseconds since 1970.
-    pub hour_ms: u64,
-    /// The queue.
-    pub queue: Bytes,
-    /// The kind; empty: the queue.
-    pub kind: Bytes,
-    /// Jobs that succeeded.
-    pub done: u64,
-    /// Jobs that failed for good.
-    pub failed: u64,
-    /// Jobs that ended in another way.
-    pub other: u64,
-    /// How long they waited, from ready to taken.
-    pub waited: Histogram,
-    /// How long they ran.
-    pub ran: Histogram,
-}
-
-impl HourRow {
-    /// How many jobs ended.
-    pub const fn ends(&self) -> u64 {
-        self.done + self.failed + self.other
-    }
-
-    /// The same without its names, which stand for others, too.
-    pub(crate) fn of_others(self) -> Self {
-        Self {
-            queue: Bytes::new(),
-            kind: Bytes::new(),
-            ..self
-        }
-    }
-
-    /// Adds what ended in another hour.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.hour_ms = self.hour_ms.min(other.hour_ms);
-        self.done += other.done;
-        self.failed += other.failed;
-        self.other += other.other;
-        self.waited = self.waited.merged(&other.waited, u64::saturating_add);
-        self.ran = self.ran.merged(&other.ran, u64::saturating_add);
-    }
 }

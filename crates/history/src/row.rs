@@ -1,11 +1,14 @@
 //! A row: one end of one job.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
-use rusqlite::types::Value;
 use serde::{Deserialize, Serialize};
 use windlass_engine::{Attempts, Ended, Ending, Excerpt, Failure, JobId, Protocol};
 
-use crate::folder::RowId;
+use crate::Error;
+use crate::file_id::RowId;
+use crate::shelf::{Columns, Value, number};
 
 /// A row of the history, as a question finds it. Times are milliseconds since 1970, by the wall clock. Bytes are as the
 /// client sent them.
@@ -108,50 +111,48 @@ pub struct Attempt {
 }
 
 /// The columns of the table `ended`, in order. The first is the number of the row.
-pub(crate) const COLUMNS: &str = "n, job, ending, ended_at, queue, protocol, name, unique_id, kind, key, pushed_at, due_at, \
+pub const COLUMNS: &str = "n, job, ending, ended_at, queue, protocol, name, unique_id, kind, key, pushed_at, due_at, \
     ready_at, started_at, producer, worker, worker_address, worker_protocol, deliveries, failures, submits, batch, schedule, again_of, \
     error, message, backtrace, attempts, progress_done, progress_of, body, body_bytes, result, result_bytes, output, \
     output_bytes";
 
 /// How many columns there are beside the number of the row.
-pub(crate) const VALUES: usize = 35;
+pub const VALUES: usize = 35;
 
 /// The values of a row that is written, in the order of [`COLUMNS`].
-pub(crate) fn values(row: &Ended) -> [Value; VALUES] {
+pub fn values(row: &Ended) -> [Value<'_>; VALUES] {
     let origin = row.origin.as_deref();
     let worker = row.worker.as_deref();
     let failure = row.failure.as_deref();
     let protocol = worker.and_then(|worker| worker.protocol);
     let progress = row.progress.as_ref();
     [
-        number(row.job.0),
-        Value::Text(row.ending.name().to_owned()),
-        number(row.ended_at.0),
+        maybe(Some(row.job.0)),
+        text(row.ending.name().as_bytes()),
+        maybe(Some(row.ended_at.0)),
         text(&row.queue),
-        Value::Text(row.protocol.name().to_owned()),
+        text(row.protocol.name().as_bytes()),
         text_or_null(&row.name),
         text_or_null(&row.unique),
         text_or_null(&row.kind),
         text_or_null(&row.key),
         maybe(origin.map(|origin| origin.pushed_at.0)),
         maybe(origin.and_then(|origin| origin.due_at).map(|at| at.0)),
-        number(row.ready_at.0),
+        maybe(Some(row.ready_at.0)),
         maybe(row.started_at.map(|at| at.0)),
         text_or_null(origin.map_or(&[], |origin| origin.producer.as_bytes())),
         text_or_null(worker.map_or(&[], |worker| &worker.name)),
         text_or_null(worker.map_or(&[], |worker| worker.address.as_bytes())),
-        protocol.map_or(Value::Null, |it: Protocol| {
-            Value::Text(it.name().to_owned())
-        }),
-        number(row.deliveries.into()),
-        number(row.failures.into()),
-        number(row.submits.into()),
+        text_or_null(protocol.map_or(&[], |it: Protocol| it.name().as_bytes())),
+        maybe(Some(row.deliveries.into())),
+        maybe(Some(row.failures.into())),
+        maybe(Some(row.submits.into())),
         maybe(row.batch.map(|id| id.0)),
         maybe(origin.and_then(|origin| origin.schedule).map(|id| id.0)),
         maybe(origin.and_then(|origin| origin.again_of).map(|id| id.0)),
         text_or_null(failure.map_or(&[], |failure| &failure.kind)),
         text_or_null(failure.map_or(&[], |failure| &failure.message)),
-        text_or_null(&failure.map(backtrace).unwrap_or_default()),
+        failure.map_or(Value::Null, backtrace),
         row.attempts.as_deref().map_or(Value::Null, attempts),
         maybe(progress.map(|progress| progress.numerator.into())),
         maybe(progress.map(|progress| progress.denominator.into())),
@@ -164,24 +165,15 @@ pub(crate) fn values(row: &Ended) -> [Value; VALUES] {
     ]
 }
 
-/// Numbers of jobs and times are far below the largest that SQLite has.
-pub(crate) fn number(value: u64) -> Value {
-    Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+fn maybe(value: Option<u64>) -> Value<'static> {
+    value.map_or(Value::Null, |value| Value::Number(number(value)))
 }
 
-fn maybe(value: Option<u64>) -> Value {
-    value.map_or(Value::Null, number)
+const fn text(bytes: &[u8]) -> Value<'_> {
+    Value::Text(Cow::Borrowed(bytes))
 }
 
-/// Bytes that are text are text for every tool that opens the file.
-pub(crate) fn text(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Value::Text(text.to_owned()),
-        Err(_) => Value::Blob(bytes.to_vec()),
-    }
-}
-
-fn text_or_null(bytes: &[u8]) -> Value {
+const fn text_or_null(bytes: &[u8]) -> Value<'_> {
     if bytes.is_empty() {
         Value::Null
     } else {
@@ -189,16 +181,21 @@ fn text_or_null(bytes: &[u8]) -> Value {
     }
 }
 
-fn excerpt(kept: Option<&Excerpt>) -> Value {
+fn excerpt(kept: Option<&Excerpt>) -> Value<'_> {
     kept.map_or(Value::Null, |kept| text(&kept.bytes))
 }
 
-fn backtrace(failure: &Failure) -> Vec<u8> {
-    failure.backtrace.join(&b'\n')
+fn backtrace(failure: &Failure) -> Value<'static> {
+    let lines: Vec<u8> = failure.backtrace.join(&b'\n');
+    if lines.is_empty() {
+        Value::Null
+    } else {
+        Value::Text(Cow::Owned(lines))
+    }
 }
 
-/// The attempts as JSON, which SQLite and other tools can look into.
-fn attempts(all: &Attempts) -> Value {
+/// The attempts as JSON, which databases and other tools can look into.
+fn attempts(all: &Attempts) -> Value<'static> {
     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let attempts: Vec<Attempt> = all
         .iter()
@@ -215,18 +212,18 @@ fn attempts(all: &Attempts) -> Value {
             }
         })
         .collect();
-    serde_json::to_string(&attempts).map_or(Value::Null, Value::Text)
+    serde_json::to_vec(&attempts).map_or(Value::Null, |json| Value::Text(Cow::Owned(json)))
 }
 
 /// Reads a row of [`COLUMNS`].
-pub(crate) fn read(row: &rusqlite::Row<'_>, at: impl Fn(i64) -> RowId) -> rusqlite::Result<Row> {
-    let id = |name| Ok::<_, rusqlite::Error>(time(row, name)?.map(JobId));
-    let attempts: Option<String> = row.get("attempts")?;
-    let ending: String = row.get("ending")?;
-    let done: Option<u32> = row.get("progress_done")?;
-    let of: Option<u32> = row.get("progress_of")?;
+pub(crate) fn read(row: &dyn Columns, at: impl Fn(i64) -> RowId) -> Result<Row, Error> {
+    let id = |name| Ok::<_, Error>(time(row, name)?.map(JobId));
+    let attempts = row.bytes("attempts")?;
+    let ending = name(row, "ending")?;
+    let done = row.number("progress_done")?.map(small);
+    let of = row.number("progress_of")?.map(small);
     Ok(Row {
-        id: at(row.get("n")?),
+        id: at(row.number("n")?.unwrap_or_default()),
         job: id("job")?.unwrap_or(JobId(0)),
         ending: Ending::named(&ending).unwrap_or(Ending::Deleted),
         ended_at: time(row, "ended_at")?.unwrap_or_default(),
@@ -244,9 +241,9 @@ pub(crate) fn read(row: &rusqlite::Row<'_>, at: impl Fn(i64) -> RowId) -> rusqli
         worker: bytes(row, "worker")?,
         worker_address: name(row, "worker_address")?,
         worker_protocol: name(row, "worker_protocol")?,
-        deliveries: row.get("deliveries")?,
-        failures: row.get("failures")?,
-        submits: row.get("submits")?,
+        deliveries: count(row, "deliveries")?,
+        failures: count(row, "failures")?,
+        submits: count(row, "submits")?,
         batch: id("batch")?,
         schedule: id("schedule")?,
         again_of: id("again_of")?,
@@ -254,7 +251,7 @@ pub(crate) fn read(row: &rusqlite::Row<'_>, at: impl Fn(i64) -> RowId) -> rusqli
         message: bytes(row, "message")?,
         backtrace: bytes(row, "backtrace")?,
         attempts: attempts
-            .and_then(|json| serde_json::from_str(&json).ok())
+            .and_then(|json| serde_json::from_slice(&json).ok())
             .unwrap_or_default(),
         progress: done.zip(of),
         body: kept(row, "body", "body_bytes")?,
@@ -263,31 +260,29 @@ pub(crate) fn read(row: &rusqlite::Row<'_>, at: impl Fn(i64) -> RowId) -> rusqli
     })
 }
 
-fn time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<u64>> {
-    let value: Option<i64> = row.get(column)?;
+fn small(value: i64) -> u32 {
+    u32::try_from(value).unwrap_or_default()
+}
+
+fn count(row: &dyn Columns, column: &str) -> Result<u32, Error> {
+    Ok(row.number(column)?.map(small).unwrap_or_default())
+}
+
+fn time(row: &dyn Columns, column: &str) -> Result<Option<u64>, Error> {
+    let value = row.number(column)?;
     Ok(value.map(|value| u64::try_from(value).unwrap_or_default()))
 }
 
-fn name(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Box<str>> {
-    Ok(row
-        .get::<_, Option<String>>(column)?
-        .unwrap_or_default()
-        .into())
+fn name(row: &dyn Columns, column: &str) -> Result<Box<str>, Error> {
+    let bytes = row.bytes(column)?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&bytes).into())
 }
 
-fn bytes(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Bytes> {
-    Ok(some_bytes(row, column)?.unwrap_or_default())
+fn bytes(row: &dyn Columns, column: &str) -> Result<Bytes, Error> {
+    Ok(row.bytes(column)?.unwrap_or_default())
 }
 
-fn some_bytes(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Option<Bytes>> {
-    Ok(match row.get::<_, Value>(column)? {
-        Value::Text(text) => Some(text.into()),
-        Value::Blob(bytes) => Some(bytes.into()),
-        Value::Null | Value::Integer(_) | Value::Real(_) => None,
-    })
-}
-
-fn kept(row: &rusqlite::Row<'_>, column: &str, len: &str) -> rusqlite::Result<Option<Excerpt>> {
+fn kept(row: &dyn Columns, column: &str, len: &str) -> Result<Option<Excerpt>, Error> {
     let len = time(row, len)?;
     let Some(len) = len else { return Ok(None) };
     let bytes = bytes(row, column)?;

@@ -43,7 +43,7 @@ impl Database {
         self.address.target().map(drop)
     }
 
-    fn target(&self) -> Result<Target, Error> {
+    pub(crate) fn target(&self) -> Result<Target, Error> {
         self.address.target().map_err(|why| Error::Io {
             doing: "connecting to",
             place: self.name(),

@@ -7,7 +7,8 @@
 //! Reading order: the README (tables, what the database must promise) · `address` (where it is) · `link` (one
 //! connection, used from threads without a runtime) · `tls` · `schema` (tables and their version) · `lease` (which
 //! daemon has the store) · `log`, `tail`, `table` (the three traits of the store) · `database` (opening) · `early`,
-//! `hand_over` (what is read before the lease is free) · `edges` (whom a successor waits for).
+//! `hand_over` (what is read before the lease is free) · `edges` (whom a successor waits for) · `history` (rows of ended
+//! jobs).
 //!
 //! # Invariants
 //!
@@ -24,6 +25,7 @@ mod database;
 mod early;
 mod edges;
 mod hand_over;
+mod history;
 mod lease;
 mod link;
 mod log;

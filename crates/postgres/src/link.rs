@@ -5,9 +5,10 @@
 
 use std::error::Error as _;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
-use futures_util::StreamExt as _;
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -158,6 +159,20 @@ impl Link {
             link: self,
             stream: Box::pin(stream),
         })
+    }
+
+    /// Runs `COPY … FROM STDIN` with this text.
+    pub(crate) fn copy(&self, doing: &'static str, sql: &str, text: Bytes) -> Result<(), Error> {
+        self.wait(doing, async {
+            let mut sink = pin!(self.client.copy_in(sql).await?);
+            sink.send(text).await?;
+            sink.finish().await.map(drop)
+        })
+    }
+
+    /// Where it leads to, for messages.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
     }
 
     /// An error of this connection, for the operator.

@@ -24,7 +24,8 @@ impl Link {
         self.table("pages_building")
     }
 
-    fn table(&self, name: &str) -> String {
+    /// A table.
+    pub(crate) fn table(&self, name: &str) -> String {
         format!("\"{}\".{name}", self.schema)
     }
 }

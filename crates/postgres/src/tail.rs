@@ -34,6 +34,8 @@ pub(crate) struct Tail {
     rows: Mutex<Vec<Place>>,
     /// The connection of the last fetch; a checkpoint makes many.
     reader: Mutex<Option<Link>>,
+    /// The connection of the last reader that fetches nothing: the history looks for commits twice a second.
+    skimmer: Mutex<Option<Link>>,
 }
 
 /// What is in which table.
@@ -123,14 +125,14 @@ impl Tail {
             }
             index.current = table;
         }
-        let (index, rows, reader) = (Mutex::new(index), Mutex::default(), Mutex::default());
         Ok(Arc::new(Self {
             target: target.clone(),
             lease: lease.cloned(),
             table_bytes,
-            index,
-            rows,
-            reader,
+            index: Mutex::new(index),
+            rows: Mutex::default(),
+            reader: Mutex::default(),
+            skimmer: Mutex::default(),
         }))
     }
 
@@ -156,6 +158,36 @@ impl Tail {
         let mut index = lock(&self.index);
         index.on_its_way = None;
         index.add(slot.table, seq, slot.place, bytes);
+    }
+
+    /// Reads the durable commits after `after` until `each` breaks, which also gets the table of each.
+    fn read_over(
+        &self,
+        link: &Link,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>, usize) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Error> {
+        let newest = self.newest();
+        let mut damaged = None;
+        let mut flow = ControlFlow::Continue(());
+        read_rows(link, after, newest, &mut |table, place, seq, records| {
+            flow = match records {
+                Ok(records) => each(
+                    &Entry {
+                        seq,
+                        place,
+                        records,
+                    },
+                    table,
+                ),
+                Err(why) => {
+                    damaged = Some(Error::damaged(&self.target.place, why));
+                    ControlFlow::Break(())
+                }
+            };
+            flow
+        })?;
+        damaged.map_or(Ok(flow), Err)
     }
 
     /// Reads stretches of one table. Shows the bytes from the beginning of each span to the end of its stretch, in any
@@ -337,35 +369,35 @@ impl LogTail for Tail {
         after: u64,
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let newest = self.newest();
         let link = Link::open(&self.target)?;
         let mut found = Vec::new();
-        let mut damaged = None;
-        let flow = read_rows(
-            &link,
-            after,
-            newest,
-            &mut |table, place, seq, records| match records {
-                Ok(records) => {
-                    found.push(Place {
-                        place: place.0,
-                        seq,
-                        table,
-                    });
-                    each(&Entry {
-                        seq,
-                        place,
-                        records,
-                    })
-                }
-                Err(why) => {
-                    damaged = Some(Error::damaged(&self.target.place, why));
-                    ControlFlow::Break(())
-                }
-            },
-        );
+        let read = self.read_over(&link, after, &mut |entry, table| {
+            found.push(Place {
+                place: entry.place.0,
+                seq: entry.seq,
+                table,
+            });
+            each(entry)
+        });
         *lock(&self.rows) = found;
-        damaged.map_or(flow, Err)
+        read.map(drop)
+    }
+
+    fn skim(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let kept = lock(&self.skimmer).take().filter(|link| !link.is_closed());
+        let link = kept.map_or_else(|| Link::open(&self.target), Ok)?;
+        // Of a reading that was broken off the database still sends the rest.
+        if self
+            .read_over(&link, after, &mut |entry, _| each(entry))?
+            .is_continue()
+        {
+            *lock(&self.skimmer) = Some(link);
+        }
+        Ok(())
     }
 
     fn fetch(&self, spans: &[Span], into: &mut Vec<u8>) -> Result<(), Error> {
@@ -539,6 +571,23 @@ mod tests {
         three.on_its_way = None;
         assert_eq!(three.superfluous(25), [0, 1, 2]);
         assert_eq!(three.current, 3, "later commits go elsewhere");
+    }
+
+    /// A history may be behind by more than all tables should have.
+    #[test]
+    fn a_log_that_must_be_kept_outgrows_its_tables_and_is_small_again_later() {
+        const TABLE_BYTES: u64 = 10_000;
+        let mut index = index(1_000, 1_000, TABLE_BYTES);
+        let (last, others) = index.tables.split_last().unwrap();
+        assert_eq!((last.last, last.bytes), (1_000, 930_000));
+        assert!(others.iter().all(|held| held.bytes == TABLE_BYTES));
+        assert_eq!(index.superfluous(0), [0; 0], "nothing was read");
+        assert_eq!(index.superfluous(999), [0, 1, 2, 3, 4, 5, 6]);
+        index.tables[..7].fill(Held::default());
+        index.turn_if_full(TABLE_BYTES);
+        index.add(index.current, 1_001, index.place, 1_000);
+        assert_eq!(index.current, 0, "commits leave the large one");
+        assert_eq!(index.superfluous(1_000), [7]);
     }
 
     #[test]

@@ -91,6 +91,19 @@ pub trait LogTail: Send + Sync {
         each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error>;
 
+    /// [`LogTail::read`] for a thread beside checkpoints: does not change the meaning of spans.
+    ///
+    /// # Errors
+    ///
+    /// See [`LogTail::read`].
+    fn skim(
+        &self,
+        after: u64,
+        each: &mut dyn FnMut(&Entry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.read(after, each)
+    }
+
     /// Appends these records to `into`, one after the other. Ascending places need few reads.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod backlog;
 mod clocks;
 mod cut;
 mod daemons;
+mod ended;
 mod faults;
 mod large;
 mod lead;

@@ -1,6 +1,7 @@
 //! The store in PostgreSQL: a daemon that serves from it, and what happens to both. The server is Debian's, started by
 //! the test.
 
+mod ended;
 mod growth;
 
 use std::path::Path;

@@ -4,16 +4,26 @@ use std::sync::Arc;
 
 use windlass_config::Error;
 use windlass_daemon::config::{Cluster, Postgres};
+use windlass_daemon::operator_port::history::shelf::Shelf;
 use windlass_store::Remote;
 
 #[cfg(feature = "postgres")]
 use self::built_in::database;
 
+pub(super) struct Parts {
+    pub(super) store: Arc<dyn Remote>,
+    pub(super) history: Arc<dyn Shelf>,
+}
+
 /// The database that has the store; `None`: the data directory has it.
-pub(super) fn remote(postgres: &Postgres, cluster: &Cluster) -> Option<Arc<dyn Remote>> {
+pub(super) fn remote(postgres: &Postgres, cluster: &Cluster) -> Option<Parts> {
     #[cfg(feature = "postgres")]
     if !postgres.url.is_empty() {
-        return Some(Arc::new(database(postgres, cluster)));
+        let database = Arc::new(database(postgres, cluster));
+        return Some(Parts {
+            store: Arc::<windlass_postgres::Database>::clone(&database),
+            history: database,
+        });
     }
     let _ = (postgres, cluster);
     None

@@ -192,7 +192,10 @@ impl Config {
 
     /// The server's configuration, with all protocols.
     pub(crate) fn for_server(&self) -> config::Config {
-        let remote = database::remote(&self.postgres, &self.cluster);
+        let database = database::remote(&self.postgres, &self.cluster);
+        let (remote, remote_history) = database
+            .map(|database| (database.store, database.history))
+            .unzip();
         let (protocols, ports): (_, Vec<Arc<dyn OperatorPort>>) =
             (self.protocols(), vec![Arc::new(self.configured_http())]);
         let (values, defaults) = (
@@ -215,6 +218,7 @@ impl Config {
             queues: own.queues,
             places: own.places,
             remote,
+            remote_history,
             protocols,
             ports,
             values,

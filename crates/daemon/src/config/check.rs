@@ -90,18 +90,11 @@ impl Config {
             .queues
             .iter()
             .filter_map(|(name, rules)| Some((name, rules.history?)));
-        for (queue, rule) in asking.clone() {
+        for (queue, rule) in asking {
             if rule.keep.is_none() && self.history.keep.is_zero() {
                 let what = "history.keep must be set here, or for all queues in [history]";
                 return Err(queues::senseless(queue, what));
             }
-        }
-        let is_wanted = !self.history.keep.is_zero() || asking.count() > 0;
-        if is_wanted && !self.postgres.url.is_empty() {
-            return senseless(
-                "history.keep",
-                "a history needs the store in data_dir: with [postgres] there is none yet",
-            );
         }
         Ok(())
     }

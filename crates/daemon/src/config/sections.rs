@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use windlass_config::{ByteSize, DATA_DIR, ListenAddress, Period, Tls};
 use windlass_engine::HistoryRules;
+use windlass_history::shelf::Shelf;
 use windlass_net::Server;
 use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::{Overflow, Remote};
@@ -48,6 +49,8 @@ windlass_config::defaults! {
         pub queues: BTreeMap<String, Queue>,
         /// The store, unless it is in the data directory.
         pub remote: Option<Arc<dyn Remote>>,
+        /// The history of ended jobs, unless it is in the data directory.
+        pub remote_history: Option<Arc<dyn Shelf>>,
         /// The protocols, in the order in which their listeners are bound.
         pub protocols: Vec<Arc<dyn Protocol>>,
         /// Listeners in addition to those of the protocols.

@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use windlass_engine::Excerpt;
+use windlass_engine::{Ended, Excerpt};
 use windlass_testkit::power::{Image, Note, Recorder, note, place};
 use windlass_testkit::rng::Rng;
 
 use super::tests::{NO_LIMITS, Place};
 use super::*;
-use crate::ask::tests::ended;
-use crate::folder::DAY_MS;
+use crate::cases::ended;
+use crate::file_id::DAY_MS;
+use crate::folder::{self, path};
 
 /// The variable with the arguments of the recorded process: a seed, the commits of the log, and the number of forgotten ones.
 const LIFE: &str = "WINDLASS_TEST_HISTORY_LIFE";
@@ -54,7 +55,6 @@ fn log_of(upto: u64, forgotten: u64) -> Place {
 
 fn work_in(root: &Path, place: &Place) -> Work {
     let folder = root.join(FOLDER);
-    make_folder(&folder).unwrap();
     place.work_in(&folder, NO_LIMITS)
 }
 
@@ -67,15 +67,16 @@ fn live(life: &str) {
     let root = std::env::var_os("POWER_ROOT").unwrap();
     let mut rng = Rng::new(seed);
     let mut place = log_of(upto, forgotten);
+    let folder = Path::new(&root).join(FOLDER);
     let mut work = work_in(Path::new(&root), &place);
     let mut readers = Vec::new();
     for _ in 0..rng.between(20, 60) {
         // Other tools read a file meanwhile, so that SQLite cannot move all of its log into the file.
-        let files = folder::list(&work.folder).unwrap();
+        let files = folder::list(&folder).unwrap();
         if rng.chance(5)
             && let Some(id) = rng.pick(&files)
         {
-            let reader = rusqlite::Connection::open(id.path(&work.folder)).unwrap();
+            let reader = rusqlite::Connection::open(path(&folder, *id)).unwrap();
             reader
                 .execute_batch("BEGIN; SELECT count(*) FROM ended")
                 .unwrap();
@@ -112,7 +113,7 @@ fn check(place: &Place, folder: &Path, what: &str) {
     }
     let mut found = BTreeMap::new();
     for id in folder::list(folder).unwrap() {
-        let db = rusqlite::Connection::open(id.path(folder)).unwrap();
+        let db = rusqlite::Connection::open(path(folder, id)).unwrap();
         let number = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u64>(0)).unwrap();
         let mut jobs = db.prepare("SELECT job FROM ended ORDER BY n").unwrap();
         let jobs = jobs.query_map([], |row| row.get(0)).unwrap();

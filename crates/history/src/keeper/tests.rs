@@ -1,13 +1,19 @@
-use windlass_engine::{Change, Engine, Limits as EngineLimits};
+use windlass_engine::{Change, Ended, Engine, Limits as EngineLimits};
 use windlass_store::{Journal, Log as _, MemoryLog};
+
+use std::path::Path;
 
 use super::*;
 use crate::ask::Book;
-use crate::ask::tests::ended;
-use crate::folder::DAY_MS;
+use crate::cases::{OWNER, ended};
+use crate::file_id::DAY_MS;
+use crate::folder::{self, path};
+use crate::position;
 use crate::question::Question;
+use crate::shelf::{Rows, Shelf as _};
+use crate::sqlite::Folder;
 
-const STORE: u64 = 0xab;
+const STORE: u64 = OWNER.store;
 
 pub(super) const NO_LIMITS: Limits = Limits {
     bytes_max: u64::MAX,
@@ -66,16 +72,26 @@ impl Place {
 
     pub(super) fn work_in(&self, folder: &Path, limits: Limits) -> Work {
         Work::new(
-            folder.to_owned(),
-            STORE,
+            Folder::new(folder.to_owned()).writer(OWNER).unwrap(),
             self.log.tail(),
             Arc::clone(&self.read_to),
             Arc::new(Shared::new(limits)),
         )
     }
 
+    /// The position at which a thread begins.
+    fn begins_at(&self) -> u64 {
+        let mut work = self.work(NO_LIMITS);
+        work.begin().unwrap();
+        work.at
+    }
+
+    fn shelf(&self) -> Folder {
+        Folder::new(self.folder.path().to_owned())
+    }
+
     fn jobs(&self) -> Vec<u64> {
-        let book = Book::new(self.folder.path().to_owned());
+        let book = Book::new(Arc::new(self.shelf()));
         let answer = book.ask(&Question::default()).unwrap();
         answer.rows.iter().map(|row| row.job.0).collect()
     }
@@ -95,8 +111,7 @@ fn the_thread_writes_what_is_in_the_log_and_ends_with_all_of_it() {
     let mut place = Place::new();
     (1..=3).for_each(|job| place.end(job));
     let keeper = Keeper::start(
-        place.folder.path().to_owned(),
-        STORE,
+        place.shelf().writer(OWNER).unwrap(),
         place.log.tail(),
         Arc::clone(&place.read_to),
         NO_LIMITS,
@@ -104,7 +119,7 @@ fn the_thread_writes_what_is_in_the_log_and_ends_with_all_of_it() {
     let keeper = keeper.unwrap();
     let watch = keeper.watch();
     place.end(4);
-    keeper.finish();
+    keeper.finish(None);
     assert_eq!(place.jobs(), [4, 3, 2, 1]);
     assert_eq!(place.read_to(), 4);
     let figures = watch.figures();
@@ -124,16 +139,16 @@ fn a_row_is_written_once_however_often_the_log_is_read_again() {
     assert_eq!((place.read_to(), work.at), (0, 1));
     drop(work);
     place.end(2);
+    assert_eq!(place.begins_at(), 0, "the position on the disk counts");
     let mut work = place.work(NO_LIMITS);
-    assert_eq!(work.at, 0, "the position on the disk counts");
     work.catch_up().unwrap();
     work.sync().unwrap();
     assert_eq!(place.jobs(), [2, 1]);
     assert_eq!(place.read_to(), 2);
     // From the position on.
     place.end(3);
+    assert_eq!(place.begins_at(), 2);
     let mut work = place.work(NO_LIMITS);
-    assert_eq!(work.at, 2);
     work.catch_up().unwrap();
     assert_eq!(place.jobs(), [3, 2, 1]);
 }
@@ -143,10 +158,10 @@ fn the_position_of_another_store_says_nothing() {
     let mut place = Place::new();
     place.end(1);
     position::write(place.folder.path(), STORE + 1, 1).unwrap();
-    assert_eq!(place.work(NO_LIMITS).at, 0);
+    assert_eq!(place.begins_at(), 0);
     // Nor one that this store has not reached, as of a copy that was put back.
     position::write(place.folder.path(), STORE, 2).unwrap();
-    assert_eq!(place.work(NO_LIMITS).at, 0);
+    assert_eq!(place.begins_at(), 0);
 }
 
 #[test]
@@ -175,6 +190,61 @@ fn without_room_rows_wait_and_what_is_too_far_behind_is_left_out_and_counted() {
     assert_eq!(place.jobs(), [3]);
 }
 
+/// A database that does not answer.
+struct Away;
+
+impl Away {
+    fn refuse<T>() -> Result<T, Error> {
+        Err(Error::Full("away"))
+    }
+}
+
+impl Writer for Away {
+    fn position(&mut self) -> Result<u64, Error> {
+        Self::refuse()
+    }
+
+    fn write(&mut self, _: &Rows, _: u64) -> Result<u64, Error> {
+        Self::refuse()
+    }
+
+    fn sync(&mut self, _: u64) -> Result<(), Error> {
+        Self::refuse()
+    }
+
+    fn files(&mut self) -> Result<Vec<Held>, Error> {
+        Self::refuse()
+    }
+
+    fn delete(&mut self, _: FileId) -> Result<(), Error> {
+        Self::refuse()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn the_log_is_bounded_although_nobody_knows_how_far_it_was_read() {
+    let mut place = Place::new();
+    (1..=2).for_each(|job| place.end(job));
+    let mut work = Work {
+        writer: Box::new(Away),
+        ..place.work(NO_LIMITS)
+    };
+    work.catch_up().unwrap_err();
+    assert_eq!(place.read_to(), 0, "the log keeps everything");
+    work.leave_out();
+    assert_eq!(work.shared.lock_figures().left_out, 2);
+    assert_eq!(place.read_to(), 2);
+    // It goes on there, and not where an earlier thread has ended.
+    work.writer = place.shelf().writer(OWNER).unwrap();
+    place.end(3);
+    work.catch_up().unwrap();
+    assert_eq!(place.jobs(), [3]);
+}
+
 #[test]
 fn what_was_written_is_durable_before_the_log_forgets_what_is_left_out() {
     let mut place = Place::new();
@@ -183,7 +253,11 @@ fn what_was_written_is_durable_before_the_log_forgets_what_is_left_out() {
     work.catch_up().unwrap();
     place.end(2);
     work.leave_out();
-    assert_eq!(position::read(place.folder.path()), Some((STORE, 1)));
+    let written = position::Position {
+        store: STORE,
+        commit: 1,
+    };
+    assert_eq!(position::read(place.folder.path()), Some(written));
     assert_eq!(place.read_to(), 2);
 }
 
@@ -192,7 +266,7 @@ fn a_damaged_file_is_set_aside_and_another_one_takes_its_place() {
     let mut place = Place::new();
     let at = now_ms();
     let id = FileId::of(at, 7 * DAY_MS);
-    std::fs::write(id.path(place.folder.path()), [7; 5_000]).unwrap();
+    std::fs::write(path(place.folder.path(), id), [7; 5_000]).unwrap();
     place.end_at(1, at);
     place.work(NO_LIMITS).catch_up().unwrap();
     assert_eq!(place.jobs(), [1]);
@@ -207,7 +281,7 @@ fn a_file_of_another_version_is_set_aside_and_one_that_was_deleted_is_made_again
     let id = FileId::of(at, 7 * DAY_MS);
     place.end_at(1, at);
     place.work(NO_LIMITS).catch_up().unwrap();
-    let path = id.path(place.folder.path());
+    let path = path(place.folder.path(), id);
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute("UPDATE about SET version = 2", []).unwrap();
     drop(db);

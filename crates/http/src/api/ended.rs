@@ -540,7 +540,7 @@ async fn ask<T: Send + 'static>(
 ) -> Outcome<T> {
     let Some(book) = app.book.clone() else {
         return Err(Problem::not_found(
-            "this daemon keeps no history: its store is not in a data directory",
+            "this daemon has no place for a history: it is ephemeral",
         ));
     };
     let Some(place) = app.asking.try_take() else {
