@@ -216,6 +216,8 @@ fn each_acknowledged_end_is_in_the_history_once_although_the_database_is_killed(
     for _ in 0..3 {
         clients.wait_for_more(500);
         postgres.kill();
+        let asked = Http(daemon.address("http")).get("/api/v1/ended");
+        assert_eq!(asked.json()["code"], "unavailable", "{asked:?}");
         postgres.restart();
         clients.wait_for_more(100);
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
+use windlass_daemon::operator_port::history;
 use windlass_daemon::operator_port::history::{
     Answer, Attempt, Book, Cursor, DAY_MS, Ends, HOUR_MS, HourRow, Hours, Question, Row, RowId,
 };
@@ -534,9 +535,7 @@ impl Which {
 /// Asks the history on a thread that may wait for the disk.
 async fn ask<T: Send + 'static>(
     app: &App,
-    ask: impl FnOnce(&Book) -> Result<T, windlass_daemon::operator_port::history::Error>
-    + Send
-    + 'static,
+    ask: impl FnOnce(&Book) -> Result<T, history::Error> + Send + 'static,
 ) -> Outcome<T> {
     let Some(book) = app.book.clone() else {
         return Err(Problem::not_found(
@@ -558,7 +557,13 @@ async fn ask<T: Send + 'static>(
     .await;
     asked
         .map_err(|_| Problem::internal("the history cannot be asked"))?
-        .map_err(Problem::internal)
+        .map_err(|error| {
+            if matches!(error, history::Error::Database(_)) {
+                Problem::unavailable("unavailable", error)
+            } else {
+                Problem::internal(error)
+            }
+        })
 }
 
 /// Jobs that have ended
