@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -30,6 +30,8 @@ const STEP: i64 = 20_000;
 #[derive(Clone, Debug)]
 pub struct Book {
     shelf: Arc<dyn Shelf>,
+    /// Nobody wants an answer any more when it is gone.
+    asker: Option<Weak<()>>,
 }
 
 /// Rows, the newest first.
@@ -46,7 +48,23 @@ pub struct Answer {
 impl Book {
     /// The history on this shelf.
     pub fn new(shelf: Arc<dyn Shelf>) -> Self {
-        Self { shelf }
+        Self { shelf, asker: None }
+    }
+
+    /// The same, for questions that end early when `asker` is dropped.
+    #[must_use]
+    pub fn asked_by(&self, asker: &Arc<()>) -> Self {
+        Self {
+            asker: Some(Arc::downgrade(asker)),
+            ..self.clone()
+        }
+    }
+
+    fn patience(&self, time: Duration) -> Patience {
+        Patience {
+            end: Instant::now() + time,
+            asker: self.asker.clone(),
+        }
     }
 
     /// Answers a question.
@@ -60,7 +78,7 @@ impl Book {
 
     /// The same, with another bound of its time.
     fn ask_within(&self, question: &Question, time: Duration) -> Result<Answer, Error> {
-        let end = Instant::now() + time;
+        let patience = self.patience(time);
         let mut reader = self.shelf.reader()?;
         let conditions = question.conditions(&reader.dialect());
         let mut answer = Answer::default();
@@ -78,7 +96,7 @@ impl Book {
                     file: *file,
                     conditions: &conditions,
                     limit: question.limit - answer.rows.len(),
-                    end,
+                    patience: &patience,
                 };
                 let before = after.and_then(|after| after.before(*file));
                 if before == Some(1) {
@@ -98,7 +116,7 @@ impl Book {
             }
             merge(&mut parts, question.limit, &mut answer.rows);
             let is_done = parts.iter().all(Part::is_done);
-            if !is_done || answer.rows.len() >= question.limit || Instant::now() >= end {
+            if !is_done || answer.rows.len() >= question.limit || patience.is_over() {
                 answer.next = Some(rest_of(day, &parts));
                 break;
             }
@@ -167,7 +185,9 @@ impl Book {
     /// Adds up the figures of hours. Days are read from the last one back, as far as the time allows: one that could not be
     /// read to its end does not count.
     fn sum(&self, hours: &Hours, mut sums: Sums, time: Duration) -> Result<Ends, Error> {
-        let end = Instant::now() + time;
+        let patience = self.patience(time);
+        // The last day is what people look at most: it gets three times as long.
+        let longer = self.patience(3 * time);
         let mut reader = self.shelf.reader()?;
         let conditions = hours.conditions();
         let files = reader.files()?.into_iter();
@@ -179,11 +199,16 @@ impl Book {
         let mut is_first = true;
         for day in files.chunk_by(|one, two| one.day == two.day) {
             let mut of_day = sums.empty();
-            // The last day is what people look at most: it gets three times as long.
-            let end_of_day = if is_first { end + 2 * time } else { end };
+            let patience_of_day = if is_first { &longer } else { &patience };
             let mut read = true;
             for file in day {
-                match add_hours(&mut *reader, *file, &conditions, end_of_day, &mut of_day) {
+                match add_hours(
+                    &mut *reader,
+                    *file,
+                    &conditions,
+                    patience_of_day,
+                    &mut of_day,
+                ) {
                     Ok(whole) => read = whole,
                     Err(error @ Error::File { .. }) => {
                         tracing::debug!(%file, %error, "a file of the history cannot be read");
@@ -202,7 +227,7 @@ impl Book {
             if let Some(file) = day.first() {
                 from_ms = hours.from_ms.max(file.begin_ms());
             }
-            if Instant::now() >= end {
+            if patience.is_over() {
                 break;
             }
         }
@@ -295,12 +320,25 @@ impl Sums {
     }
 }
 
+/// For how long a question is answered.
+struct Patience {
+    end: Instant,
+    asker: Option<Weak<()>>,
+}
+
+impl Patience {
+    fn is_over(&self) -> bool {
+        let is_alone = |asker: &Weak<()>| asker.strong_count() == 0;
+        Instant::now() >= self.end || self.asker.as_ref().is_some_and(is_alone)
+    }
+}
+
 /// A search in one file.
 struct Search<'a> {
     file: FileId,
     conditions: &'a Conditions,
     limit: usize,
-    end: Instant,
+    patience: &'a Patience,
 }
 
 /// What was found in one file, the newest first.
@@ -377,7 +415,7 @@ impl Search<'_> {
                 Some(row) if is_full => row.id.n,
                 _ => from,
             };
-            if is_full || Instant::now() >= self.end {
+            if is_full || self.patience.is_over() {
                 break;
             }
             upto = from - 1;
@@ -436,7 +474,7 @@ fn add_hours(
     reader: &mut dyn Reader,
     file: FileId,
     conditions: &Conditions,
-    end: Instant,
+    patience: &Patience,
     sums: &mut Sums,
 ) -> Result<bool, Error> {
     const LOOK_EVERY: usize = 1_000;
@@ -451,7 +489,7 @@ fn add_hours(
     reader.select(file, &select, &mut |row| {
         sums.add(HourRow::read(row)?);
         read += 1;
-        is_whole = read % LOOK_EVERY != 0 || Instant::now() < end;
+        is_whole = read % LOOK_EVERY != 0 || !patience.is_over();
         Ok(if is_whole {
             ControlFlow::Continue(())
         } else {

@@ -32,6 +32,23 @@ fn a_folder_answers_as_every_shelf_does() {
 }
 
 #[test]
+fn a_question_ends_when_its_asker_leaves() {
+    let rows: Vec<Ended> = (1..=9).map(|job| ended(job, job * DAY_MS)).collect();
+    let (_folder, book) = book(&rows);
+    let hour = Duration::from_secs(3_600);
+    let question = Question {
+        text: Some("nowhere".into()),
+        ..Question::default()
+    };
+    let asker = Arc::new(());
+    let wanted = book.asked_by(&asker);
+    assert_eq!(wanted.ask_within(&question, hour).unwrap().next, None);
+    drop(asker);
+    let answer = wanted.ask_within(&question, hour).unwrap();
+    assert!(answer.next.is_some(), "days are left");
+}
+
+#[test]
 fn a_question_goes_on_where_its_limit_or_its_time_ended() {
     let mut rows: Vec<Ended> = (1..=9)
         .map(|job| ended(job, (1 + job / 4) * DAY_MS + job))

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::response::Response;
@@ -548,7 +549,9 @@ async fn ask<T: Send + 'static>(
             "too many questions to the history at once",
         ));
     };
-    // The question has its place until it is answered: an asker that leaves before must not make room for another one.
+    let asker = Arc::new(());
+    let book = book.asked_by(&asker);
+    // The question has its place until its thread is done: an asker that leaves before must not make room for another one.
     let asked = spawn_blocking(move || {
         let answer = ask(&book);
         drop(place);
