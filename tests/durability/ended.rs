@@ -163,6 +163,22 @@ fn jobs_go_on_while_the_history_cannot_be_written_and_their_rows_come_later() {
 }
 
 #[test]
+fn a_daemon_starts_although_the_history_s_folder_cannot_be_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = daemon(dir.path()).start();
+    terminate(&mut daemon);
+    let folder = dir.path().join("data/history");
+    fs::write(&folder, "not a folder").unwrap();
+    let daemon = crate::common::daemon(dir.path()).set(SETTINGS).start();
+    end_one(&daemon, "without-folder");
+    wait_for_log(&daemon, "the history is not written");
+    fs::remove_file(&folder).unwrap();
+    wait_for_log(&daemon, "the history is written again");
+    let found = wait_for_rows(Http(daemon.address("http")), "", 1);
+    assert_eq!(names(&found), ["without-folder"]);
+}
+
+#[test]
 fn a_store_that_is_older_than_its_history_has_rows_from_then_on_and_none_once_it_is_off() {
     let dir = tempfile::tempdir().unwrap();
     let start = |settings: &str| daemon(dir.path()).set(settings).start();

@@ -63,7 +63,7 @@ pub(crate) const fn limits(config: &Config) -> Limits {
 ///
 /// # Errors
 ///
-/// Its folder cannot be created, or the thread cannot be started.
+/// The address of the database is wrong, or the thread cannot be started.
 pub(crate) fn start(
     checkpointer: &mut Checkpointer,
     tenure: Option<&dyn Tenure>,

@@ -28,7 +28,7 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// It cannot be made. One that is out of reach for now is no error.
+    /// Its address is wrong. One that cannot be reached or made for now is no error.
     fn writer(&self, owner: Owner) -> Result<Box<dyn Writer>, Error>;
 
     /// The last commit of any store after which the log must be there when the store is opened. All of it, if that cannot
@@ -149,7 +149,7 @@ pub trait Columns {
 
 /// Writes a shelf. One thread of one daemon does.
 pub trait Writer: Send {
-    /// The last commit of the store whose rows are complete; 0 for an unknown store.
+    /// The last commit of the store whose rows are complete; 0 for an unknown store. Asked for first, until it is known.
     ///
     /// # Errors
     ///

@@ -36,10 +36,8 @@ impl Shelf for Folder {
     }
 
     fn writer(&self, owner: Owner) -> Result<Box<dyn Writer>, Error> {
-        let folder = self.0.clone();
-        make(&folder)?;
         Ok(Box::new(FolderWriter {
-            folder,
+            folder: self.0.clone(),
             store: owner.store,
             open: BTreeMap::new(),
         }))
@@ -133,6 +131,7 @@ struct FolderWriter {
 
 impl Writer for FolderWriter {
     fn position(&mut self) -> Result<u64, Error> {
+        make(&self.folder)?;
         let position = position::read(&self.folder).filter(|it| it.store == self.store);
         Ok(position.map_or(0, |position| position.commit))
     }
