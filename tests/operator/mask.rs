@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::common::http::Http;
-use crate::common::{wait_for_log, wait_until};
+use crate::common::{Peer, wait_for_log, wait_until};
 use crate::login::{asked, of_role, started};
 
 const SETTINGS: &str = r#"
@@ -57,6 +57,10 @@ fn masked_arguments_are_seen_by_those_who_may_take_the_job_and_by_nobody_else() 
     );
     assert!(done.status < 300, "{}", done.text());
 
+    // The key of a job whose unique id is `-` is its body.
+    let mut peer = Peer::connect(daemon.address("gearman")).unwrap();
+    peer.submit("pay-by-body", "-", "card=4777".to_owned())
+        .unwrap();
     let reader = of_role("read");
     wait_until("the row of the job that ended", || {
         let found = asked(http, &reader, "GET /api/v1/ended?queue=pay-once").json();
@@ -71,6 +75,7 @@ fn masked_arguments_are_seen_by_those_who_may_take_the_job_and_by_nobody_else() 
         "/jobs".to_owned(),
         "/queues/pay".to_owned(),
         "/queues/pay-fwp".to_owned(),
+        "/api/v1/jobs?queue=pay-by-body".to_owned(),
         "/api/v1/ended".to_owned(),
         "/history".to_owned(),
         format!("/api/v1/ended/{row}"),
@@ -96,7 +101,7 @@ fn masked_arguments_are_seen_by_those_who_may_take_the_job_and_by_nobody_else() 
         places.iter().map(get).collect::<String>()
     };
     let (hidden, whole) = (shown(&reader), shown(&of_role("operate")));
-    for secret in ["4111", "4222", "4333", "4444", "4555", "4666"] {
+    for secret in ["4111", "4222", "4333", "4444", "4555", "4666", "4777"] {
         assert!(!hidden.contains(secret), "{secret}: {hidden}");
         assert!(whole.contains(secret), "{secret}");
     }

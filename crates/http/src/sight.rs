@@ -63,16 +63,33 @@ impl Sight {
         Cow::Owned(shown.unwrap_or_else(|| HIDDEN.to_owned()).into_bytes())
     }
 
+    /// Whether something is hidden in the jobs of a queue.
+    fn is_masked(self, app: &App, queue: &[u8]) -> bool {
+        self == Self::Masked && !app.masks.of_queue(queue).is_empty()
+    }
+
+    /// The key of a job, unless that is its body: for Gearman's unique id `-` it is a NUL, and the body or a hash of it.
+    pub(crate) fn key(
+        self,
+        app: &App,
+        queue: &[u8],
+        protocol: Protocol,
+        key: &[u8],
+    ) -> Option<Name> {
+        let is_body = protocol == Protocol::GEARMAN && key.first() == Some(&0);
+        Name::of(key).filter(|_| !(is_body && self.is_masked(app, queue)))
+    }
+
     /// Refuses to search for a text in bodies that are hidden: what is found would tell what is in them.
     pub(crate) fn check_search(self, app: &App, queue: Option<&Name>) -> Outcome<()> {
         let is_hidden = match queue {
-            _ if self == Self::Whole => false,
-            Some(queue) => !app.masks.of_queue(&queue.0).is_empty(),
-            None => app.masks.is_any(),
+            Some(queue) => self.is_masked(app, &queue.0),
+            None => self == Self::Masked && app.masks.is_any(),
         };
         if is_hidden {
-            let why = "text is searched in bodies, of which a part is hidden from this login (mask): name a queue without a mask";
-            return Err(Problem::forbidden(why.to_owned()));
+            return Err(Problem::forbidden(
+                "text is searched in bodies, of which a part is hidden from this login (mask): name a queue without a mask",
+            ));
         }
         Ok(())
     }

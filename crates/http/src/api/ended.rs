@@ -219,6 +219,8 @@ pub(crate) struct HourPage {
 view! {
     /// One end of one job.
     Ended(row: &Row, app: &App, sight: Sight) with {
+        // The bodies of a protocol that this daemon does not know are bytes.
+        let protocol = app.daemon.bridge.protocol(&row.protocol).unwrap_or(Protocol::HTTP);
         let ran_ms = row.started_at.map(|at| row.ended_at.saturating_sub(at));
         let waited_ms = row.started_at.map(|at| at.saturating_sub(row.ready_at));
     } {
@@ -239,7 +241,7 @@ view! {
         /// The producer's name for it: a jid, a message id.
         name: Option<Name> = Name::of(&row.name),
         /// Its unique id.
-        unique: Option<Name> = Name::of(&row.unique),
+        unique: Option<Name> = sight.key(app, &row.queue, protocol, &row.unique),
         /// Its key in the policy of its queue.
         key: Option<Name> = Name::of(&row.key),
         /// When it was pushed; null if it was pushed before its queue had a history.
@@ -289,8 +291,6 @@ view! {
         /// The first bytes of its body, if its queue keeps them.
         #[serde(skip_serializing_if = "Option::is_none")]
         body: Option<Kept> = row.body.as_ref().map(|kept| {
-            // The bodies of a protocol that this daemon does not know are bytes.
-            let protocol = app.daemon.bridge.protocol(&row.protocol).unwrap_or(Protocol::HTTP);
             let shown = sight.body(app, &row.queue, protocol, &kept.bytes);
             Kept::of(kept, &shown, matches!(shown, Cow::Owned(_)))
         }),

@@ -90,7 +90,7 @@ view! {
         /// When it became ready, or was created if it never was ready.
         ready_at: Option<String> = moment_text(job.ready_at),
         /// Its coalescing key.
-        key: Option<Name> = job.key().and_then(Name::of),
+        key: Option<Name> = job.key().and_then(|key| sight.key(app, &view.queue, job.protocol, key)),
         /// What it is in its batch: a `job`, or the callback `complete` or `success`.
         batch_role: Option<&'static str> = job.extra.as_deref().and_then(|extra| extra.member).map(|it| match it.role {
             Role::Job => "job",
