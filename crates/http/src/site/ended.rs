@@ -1,13 +1,11 @@
 //! The history: jobs that have ended, what ended in each hour, and one end of a job.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use askama::Template;
 use axum::response::{IntoResponse as _, Response};
-use windlass_daemon::operator_port::history::{Ends, HOUR_MS};
-use windlass_engine::{Ending, Timestamp};
+use windlass_daemon::operator_port::history::Ends;
+use windlass_engine::Ending;
 
+use super::hours::Plot;
 use super::shell::{Rendered, Shell, page};
 use crate::api::ended::{
     self, Ended, EndedKindPage, EndedPage, HourTotal, Kept, Outcomes, Place, Which, WhichKinds,
@@ -16,13 +14,6 @@ use crate::app::{App, Shared};
 use crate::params::{Known, Params, Segments};
 use crate::prefix::to_path;
 use crate::problem::{Outcome, Problem};
-use crate::time::{Age, moment_text};
-
-/// Bars of the plot, at most: a week of hours.
-const BARS_MAX: usize = 168;
-
-/// The height of the plot.
-const HEIGHT: u64 = 96;
 
 #[derive(Debug, Template)]
 #[template(path = "history.html")]
@@ -30,7 +21,7 @@ struct History {
     shell: Shell,
     list: EndedPage,
     total: HourTotal,
-    bars: Vec<Bar>,
+    plots: Vec<Plot>,
 }
 
 #[derive(Debug, Template)]
@@ -48,21 +39,6 @@ struct KindsOfDays {
     list: EndedKindPage,
 }
 
-/// What ended in an hour, as a bar.
-#[derive(Debug)]
-struct Bar {
-    /// Its hour, and where it ends.
-    from: String,
-    until: String,
-    done: u64,
-    failed: u64,
-    other: u64,
-    /// Heights, from the bottom.
-    done_height: u64,
-    failed_height: u64,
-    other_height: u64,
-}
-
 /// Something of which the first bytes were kept.
 #[derive(Debug)]
 struct Part {
@@ -78,7 +54,7 @@ pub(super) async fn show(shell: Shell, app: Shared, Known(which): Known<Which>) 
     page(&History {
         list: ended::list(app, shell.sight, Params(which)).await?.0,
         total: HourTotal::of(&hours),
-        bars: Bar::all(&hours),
+        plots: Plot::all(&hours),
         shell,
     })
 }
@@ -138,63 +114,6 @@ async fn hours(app: &App, which: &Which) -> Outcome<Ends> {
     }
 }
 
-impl Bar {
-    /// A bar for each hour from the first to the last one in which something ended.
-    fn all(ends: &Ends) -> Vec<Self> {
-        let mut sums = BTreeMap::<u64, [u64; 3]>::new();
-        for row in ends.rows.iter().chain(&ends.others) {
-            let [done, failed, other] = sums.entry(row.hour_ms).or_default();
-            *done += row.done;
-            *failed += row.failed;
-            *other += row.other;
-        }
-        let Some((first, last)) = sums.keys().next().zip(sums.keys().next_back()) else {
-            return Vec::new();
-        };
-        let hours = (*first..=*last).step_by(3_600_000);
-        let of = |hour: u64| sums.get(&hour).copied().unwrap_or_default();
-        let counts: Vec<(u64, [u64; 3])> = hours.map(|hour| (hour, of(hour))).collect();
-        let skipped = counts.len().saturating_sub(BARS_MAX);
-        let counts = counts.get(skipped..).unwrap_or_default();
-        let most = counts.iter().map(|(_, counts)| counts.iter().sum());
-        let most: u64 = most.max().unwrap_or(0).max(1);
-        // Whatever happened is seen, however little it is beside the rest.
-        let height = |count: u64| {
-            let scaled = u128::from(count) * u128::from(HEIGHT) / u128::from(most);
-            u64::try_from(scaled)
-                .unwrap_or(HEIGHT)
-                .max(u64::from(count > 0))
-        };
-        let text = |ms: u64| moment_text(Timestamp(ms)).unwrap_or_default();
-        let bar = |(hour, [done, failed, other]): &(u64, [u64; 3])| Self {
-            from: text(*hour),
-            until: text(hour + HOUR_MS),
-            done: *done,
-            failed: *failed,
-            other: *other,
-            done_height: height(*done),
-            failed_height: height(*failed),
-            other_height: height(*other),
-        };
-        counts.iter().map(bar).collect()
-    }
-
-    /// What it stands for, in words.
-    fn label(&self) -> String {
-        format!(
-            "{}: {} done, {} failed, {} other",
-            self.from, self.done, self.failed, self.other
-        )
-    }
-
-    /// Where its parts begin from above.
-    fn tops(&self) -> [u64; 3] {
-        let done = HEIGHT.saturating_sub(self.done_height);
-        let failed = done.saturating_sub(self.failed_height);
-        [done, failed, failed.saturating_sub(self.other_height)]
-    }
-}
-
 impl History {
     /// What the filter's outcomes are, in the order of the select.
     fn outcomes() -> [Ending; 7] {
@@ -204,11 +123,6 @@ impl History {
     fn is_asked(&self, ending: Ending) -> bool {
         let asked: Outcomes = self.shell.given("outcome").parse().unwrap_or_default();
         asked.0 == [ending]
-    }
-
-    /// The width of the plot.
-    fn width(&self) -> usize {
-        self.bars.len() * 8
     }
 }
 
@@ -285,12 +199,4 @@ impl Ended {
         });
         shown.or(name).unwrap_or_default()
     }
-}
-
-/// A duration for people; a dash if there was none.
-pub(super) fn lasted(ms: &Option<u64>) -> String {
-    ms.map_or_else(
-        || "–".to_owned(),
-        |ms| Age(Duration::from_millis(ms)).to_string(),
-    )
 }

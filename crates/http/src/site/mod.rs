@@ -12,6 +12,7 @@ mod cluster;
 mod dead;
 mod ended;
 pub(crate) mod history;
+mod hours;
 mod jobs;
 mod kinds;
 mod lists;
