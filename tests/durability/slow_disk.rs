@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use windlass_testkit::daemon::Daemon;
+use windlass_testkit::preload::library;
 
 use crate::common::eventmq::Peer as EventMq;
 use crate::common::faktory::Fwp;
@@ -209,24 +210,10 @@ fn stored(data: &Path) -> BTreeSet<u64> {
     lines.lines().filter_map(number).collect()
 }
 
-/// Makes the library that slows a process's disk down.
-fn slow_disk(dir: &Path) -> PathBuf {
-    let (source, library) = (dir.join("slow_disk.c"), dir.join("slow_disk.so"));
-    std::fs::write(&source, include_str!("slow_disk.c")).unwrap();
-    let made = Command::new("cc")
-        .args(["-O1", "-shared", "-fPIC", "-o"])
-        .arg(&library)
-        .arg(&source)
-        .arg("-ldl")
-        .status();
-    assert!(made.unwrap().success(), "no C compiler");
-    library
-}
-
 /// Kills the daemon again and again, and returns the bytes that were lost in each round, after checking their times.
 fn lost_in_rounds(durability: &str, kills: u64) -> Vec<usize> {
     let dir = tempfile::tempdir().unwrap();
-    let library = slow_disk(dir.path());
+    let library = library(dir.path(), "slow_disk", include_str!("slow_disk.c"));
     let settings = format!("durability = \"{durability}\"\ncommit_interval = \"100ms\"{SETTINGS}");
     let plan = daemon(dir.path()).set(&settings).eventmq("");
     let disk = from_env("WINDLASS_TEST_DISK_BYTES", DISK_BYTES).to_string();

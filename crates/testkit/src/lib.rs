@@ -12,6 +12,7 @@ pub mod disk;
 pub mod memory;
 pub mod play;
 pub mod power;
+pub mod preload;
 pub mod protocol;
 pub mod rng;
 pub mod sim;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use windlass_daemon::operator_port::history::{Ends, HOUR_MS};
+use windlass_daemon::operator_port::history::{Ends, HOUR_MS, HourRow};
 use windlass_engine::{Histogram, Timestamp};
 
 use crate::api::kinds::Durations;
@@ -46,39 +46,26 @@ pub(super) struct Part {
     pub(super) height: f64,
 }
 
-/// What ended in an hour, of all queues and kinds.
-#[derive(Debug, Default)]
-struct Hour {
-    begin_ms: u64,
-    done: u64,
-    failed: u64,
-    other: u64,
-    waited: Histogram,
-    ran: Histogram,
-}
-
 /// The last hours from the first to the last one in which something ended.
-fn hours(ends: &Ends) -> Vec<Hour> {
-    let mut sums = BTreeMap::<u64, Hour>::new();
+fn hours(ends: &Ends) -> Vec<HourRow> {
+    let empty = |hour_ms| HourRow {
+        hour_ms,
+        ..HourRow::default()
+    };
+    let mut sums = BTreeMap::<u64, HourRow>::new();
     for row in ends.rows.iter().chain(&ends.others) {
-        let sum = sums.entry(row.hour_ms).or_default();
-        sum.done += row.done;
-        sum.failed += row.failed;
-        sum.other += row.other;
-        sum.waited = sum.waited.merged(&row.waited, u64::saturating_add);
-        sum.ran = sum.ran.merged(&row.ran, u64::saturating_add);
+        let sum = sums.entry(row.hour_ms);
+        sum.or_insert_with(|| empty(row.hour_ms)).add(row);
     }
     let Some(first) = sums.keys().next().copied() else {
         return Vec::new();
     };
     let last = sums.keys().next_back().copied().unwrap_or(first);
-    let begin = first.max(last.saturating_sub((HOURS_MAX - 1) * HOUR_MS));
+    let mut hour_ms = first.max(last.saturating_sub((HOURS_MAX - 1) * HOUR_MS));
     let mut hours = Vec::new();
-    let mut begin_ms = begin;
-    while begin_ms <= last {
-        let sum = sums.remove(&begin_ms).unwrap_or_default();
-        hours.push(Hour { begin_ms, ..sum });
-        begin_ms += HOUR_MS;
+    while hour_ms <= last {
+        hours.push(sums.remove(&hour_ms).unwrap_or_else(|| empty(hour_ms)));
+        hour_ms += HOUR_MS;
     }
     hours
 }
@@ -101,10 +88,10 @@ impl Plot {
         self.bars.len() * WIDTH
     }
 
-    fn of_numbers(hours: &[Hour]) -> Self {
-        let most = hours.iter().map(Hour::ends).max().unwrap_or(0);
-        let bar = |hour: &Hour| {
-            let Hour {
+    fn of_numbers(hours: &[HourRow]) -> Self {
+        let most = hours.iter().map(HourRow::ends).max().unwrap_or(0);
+        let bar = |hour: &HourRow| {
+            let HourRow {
                 done,
                 failed,
                 other,
@@ -122,7 +109,7 @@ impl Plot {
                 part("failed", *failed),
                 part("other", *other),
             ];
-            Bar::new(hour.begin_ms, &label, parts)
+            Bar::new(hour.hour_ms, &label, parts)
         };
         Self {
             title: "What ended in each hour",
@@ -132,7 +119,11 @@ impl Plot {
     }
 
     /// On a logarithmic scale: a second is seen beside an hour.
-    fn of_durations(title: &'static str, hours: &[Hour], of: fn(&Hour) -> &Histogram) -> Self {
+    fn of_durations(
+        title: &'static str,
+        hours: &[HourRow],
+        of: fn(&HourRow) -> &Histogram,
+    ) -> Self {
         let all = hours.iter().map(|hour| Durations::of(of(hour)));
         let most = all.filter_map(|it| it.p99).max().unwrap_or(0);
         let scale = |ms: u64| (ms as f64 + 2.0).ln();
@@ -140,13 +131,13 @@ impl Plot {
             let share = ms.map_or(0.0, |ms| scale(ms) / scale(most));
             Part::new(class, HEIGHT, share)
         };
-        let bar = |hour: &Hour| {
+        let bar = |hour: &HourRow| {
             let Durations { p50, p95, p99 } = Durations::of(of(hour));
             let [half, most, nearly_all] = [&p50, &p95, &p99].map(lasted);
             let label = format!("{half}, {most}, {nearly_all}");
             // The longest one is drawn first, and the others over it.
             let parts = [part("p99", p99), part("p95", p95), part("p50", p50)];
-            Bar::new(hour.begin_ms, &label, parts)
+            Bar::new(hour.hour_ms, &label, parts)
         };
         Self {
             title,
@@ -156,12 +147,6 @@ impl Plot {
             ),
             bars: hours.iter().map(bar).collect(),
         }
-    }
-}
-
-impl Hour {
-    const fn ends(&self) -> u64 {
-        self.done + self.failed + self.other
     }
 }
 
@@ -204,8 +189,6 @@ pub(super) fn lasted(ms: &Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use windlass_daemon::operator_port::history::HourRow;
-
     use super::*;
 
     #[test]

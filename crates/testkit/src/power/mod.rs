@@ -17,8 +17,8 @@ use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use crate::preload::library;
 use crate::rng::Rng;
 
 const SECTOR: usize = 512;
@@ -44,16 +44,7 @@ impl Recorder {
     /// If there is no C compiler.
     #[must_use]
     pub fn new(home: &Path, root: &Path) -> Self {
-        let source = home.join("recorder.c");
-        let library = home.join("recorder.so");
-        fs::write(&source, include_str!("recorder.c")).expect("write the recorder");
-        let made = Command::new("cc")
-            .args(["-O1", "-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(&source)
-            .arg("-ldl")
-            .status();
-        assert!(made.is_ok_and(|made| made.success()), "no C compiler");
+        let library = library(home, "recorder", include_str!("recorder.c"));
         let record = home.join("record");
         File::create(&record).expect("create the record");
         let mut base = State::default();
