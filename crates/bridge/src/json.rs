@@ -85,13 +85,14 @@ pub fn at<'a>(value: &'a RawValue, pointer: &str) -> Option<&'a RawValue> {
 /// What a hidden value is replaced with.
 pub const HIDDEN: &str = "***";
 
-/// Tokens of a JSON pointer (RFC 6901). A `*` stands for every member of an object and every item of a list.
+/// Tokens of a JSON pointer (RFC 6901).
 pub fn tokens(pointer: &str) -> Vec<String> {
     let unescaped = |token: &str| token.replace("~1", "/").replace("~0", "~");
     pointer.split('/').skip(1).map(unescaped).collect()
 }
 
-/// Appends a value in which everything is replaced that stands where one of the paths ends. A path that goes on inside of a
+/// Appends a value in which everything is replaced that stands where one of the paths ends. The token `*` stands for every
+/// member of an object and every item of a list. A path that goes on inside of a
 /// string hides all of it, because the string may be JSON of its own.
 pub fn put_hidden(value: &RawValue, paths: &[&[String]], out: &mut String) {
     let text = value.get();

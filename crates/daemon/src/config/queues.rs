@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
+use windlass_bridge::json::tokens;
 use windlass_config::{ByteSize, Error, Misplaced, Period, Throttle, Words};
 use windlass_engine::{Codec, NewJob, QueueKind, is_pattern};
 use windlass_session::alias::Aliases;
@@ -276,11 +277,12 @@ fn check_mask(rules: &Queue) -> Result<(), String> {
     }
     let key = rules.key.as_ref();
     let key = key.and_then(|key| key.args.as_ref().or(key.custom.as_ref()));
-    let shows = |mask: &&String| {
-        let rest = key.and_then(|key| key.strip_prefix(mask.as_str()));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    // A mask that goes on behind the key hides the whole of a string there.
+    let hides = |mask: &&String| {
+        let is_same = |(masked, token): (&String, &String)| masked == "*" || masked == token;
+        key.is_some_and(|key| tokens(mask).iter().zip(&tokens(key)).all(is_same))
     };
-    match rules.mask.iter().find(shows) {
+    match rules.mask.iter().find(hides) {
         Some(mask) => Err(format!(
             "mask: {} hides the key, which pages show",
             mask.escape_debug()
@@ -416,6 +418,14 @@ mod tests {
             (
                 "[q]\nmask = ['/0']\nkey.args = '/0/customer'\nfair = true",
                 "q: mask: /0 hides the key, which pages show",
+            ),
+            (
+                "[q]\nmask = ['/1', '/*/customer']\nkey.args = '/0/customer'\nfair = true",
+                "q: mask: /*/customer hides the key, which pages show",
+            ),
+            (
+                "[q]\nmask = ['/0/customer/id']\nkey.custom = '/0/customer'\nfair = true",
+                "q: mask: /0/customer/id hides the key, which pages show",
             ),
             ("[q]\nttl = '0s'", "q: ttl must be more than 0"),
             (
