@@ -185,10 +185,8 @@ fuzz_target!(|input: Input| {
         topic_bytes_max: ByteSize(100),
         ..Eventmq::default()
     });
-    let subscriptions = Settings {
-        zmtp: Arc::new(windlass_zmtp::Settings::new(Role::Pub)),
-        ..settings.clone()
-    };
+    let mut subscriptions = settings.clone();
+    subscriptions.zmtp = Arc::new(windlass_zmtp::Settings::new(Role::Pub));
     let settings = Arc::new(settings);
     let registry = Arc::<ConnectionRegistry>::default();
     let greet = |hub: &mut MemoryHub| {
@@ -207,7 +205,7 @@ fuzz_target!(|input: Input| {
     let subscriber = hub.open(|info| {
         let registration = registry.enter(Arc::new(|_| ()));
         Box::new(SubscriberSpeaker::session(
-            &subscriptions,
+            Arc::new(subscriptions),
             info,
             registration,
         ))

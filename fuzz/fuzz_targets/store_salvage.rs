@@ -19,6 +19,7 @@ fuzz_target!(|input: Input| {
             About {
                 daemon: "",
                 written_at: Timestamp(0),
+                namespace: None,
             },
             &mut std::io::sink(),
         )

@@ -10,6 +10,8 @@ use std::process::Command;
 use windlass_testkit::daemon::Daemon;
 
 use crate::client::{python, run};
+use crate::common::http::Http;
+use crate::common::namespaces::{NAMES, SECTIONS, at_once};
 use crate::common::{daemon, wait_for_log};
 
 /// A pair of keys: public and secret.
@@ -54,6 +56,7 @@ fn served(dir: &Path, keys: &str) -> Daemon {
         .collect();
     let spiderq = format!("[spiderq]\nlisten = [\"127.0.0.1:0\"]\n{keys}");
     daemon(dir)
+        .set(SECTIONS)
         .set(&format!("{spiderq}[eventmq]\n{lists}{keys}"))
         .start()
 }
@@ -134,5 +137,54 @@ fn eventmq_takes_a_user_and_a_password() {
     play(&daemon, "eventmq", &login("secret"));
     play(&daemon, "publications", &login("secret"));
     play(&daemon, "refused", &login("wrong"));
+    play(&daemon, "refused", &[]);
+}
+
+/// Fleets with the same names at one address, told apart by these logins; the first one is in the namespace without a name.
+#[track_caller]
+fn are_apart(daemon: &Daemon, logins: &[Vec<String>; 3]) {
+    for scene in ["spiderq", "eventmq", "publications"] {
+        at_once(logins, |words| play(daemon, scene, words));
+    }
+    let http = Http(daemon.address("http"));
+    for namespace in NAMES {
+        let queues = http.get(&format!("/api/v1/queues?namespace={namespace}"));
+        let queues = queues.json()["queues"].clone();
+        let mut found: Vec<_> = queues.as_array().unwrap().iter().collect();
+        found.retain(|queue| ["q", "spiderq"].contains(&queue["name"].as_str().unwrap()));
+        assert_eq!(found.len(), 2, "{namespace}: {queues}");
+    }
+}
+
+#[test]
+fn a_key_tells_the_namespace() {
+    let (dir, [server, none, shop, staging, stranger]) =
+        (tempfile::tempdir().unwrap(), [(); 5].map(|()| Pair::new()));
+    let keys = curve(dir.path(), &server, &[none.public()]);
+    let of =
+        |name: &str, pair: &Pair| format!("{name} = {{ curve_clients = [{:?}] }}", pair.public());
+    let named = [of("shop", &shop), of("staging", &staging)].join(", ");
+    let daemon = served(dir.path(), &format!("{keys}namespaces = {{ {named} }}\n"));
+    let with = |pair: &Pair| {
+        let server = [format!("server={}", server.public())];
+        [&server[..], &pair.words()].concat()
+    };
+    are_apart(&daemon, &[&none, &shop, &staging].map(with));
+    play(&daemon, "refused", &with(&stranger));
+}
+
+#[test]
+fn a_user_tells_the_namespace() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = "shop = { user = \"of shop\", password = \"p\" }, staging = { user = \"of staging\", password = \"q\" }";
+    let keys = format!("user = \"u\"\npassword = \"p\"\nnamespaces = {{ {named} }}\n");
+    let daemon = served(dir.path(), &keys);
+    let login =
+        |[user, password]: [&str; 2]| vec![format!("user={user}"), format!("password={password}")];
+    are_apart(
+        &daemon,
+        &[["u", "p"], ["of shop", "p"], ["of staging", "q"]].map(login),
+    );
+    play(&daemon, "refused", &login(["of staging", "p"]));
     play(&daemon, "refused", &[]);
 }

@@ -1,7 +1,7 @@
 //! Stock ZeroMQ against the daemon: pyzmq, which is libzmq. `tests/install-clients` installs it.
 //!
-//! It plays scenes of ours (`spiderq_peer.py`), over TCP and a Unix socket, in both dialects, each with a daemon of its
-//! own.
+//! It plays scenes of ours (`spiderq_peer.py`), over TCP and a Unix socket, in both dialects, in three
+//! namespaces of a daemon at once.
 //!
 //! A missing client is a failure, never a skip.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use windlass_testkit::daemon::Daemon;
 
 use crate::client::{python, run};
-use crate::common::daemon;
+use crate::common::{daemon, namespaces};
 
 /// The daemon's transport, and the clients' dialect.
 struct Stage {
@@ -21,33 +21,45 @@ struct Stage {
 }
 
 impl Stage {
-    fn listen(&self, dir: &Path) -> String {
+    fn listen(&self, dir: &Path, namespace: &str) -> String {
         match self.transport {
             "tcp" => "tcp://127.0.0.1:0".to_owned(),
-            transport => format!("{transport}://{}", dir.join("spiderq.ipc").display()),
+            transport => format!(
+                "{transport}://{}",
+                dir.join(format!("{namespace}spiderq.ipc")).display()
+            ),
         }
     }
 
-    fn address(&self, daemon: &Daemon, dir: &Path) -> String {
-        match self.transport {
-            "tcp" => format!("tcp://{}", daemon.address("spiderq")),
-            _ => self.listen(dir),
+    /// The namespaces' addresses.
+    fn addresses(&self, daemon: &Daemon, dir: &Path) -> Vec<String> {
+        if self.transport == "tcp" {
+            let found = daemon.addresses("spiderq").into_iter();
+            return found.map(|at| format!("tcp://{at}")).collect();
         }
+        let of = |name| self.listen(dir, name);
+        namespaces::NAMES.into_iter().map(of).collect()
     }
 
-    /// Runs a client's scene, and asserts that it succeeds.
-    fn play(&self, scene: &str, login: &[&str]) -> (Daemon, tempfile::TempDir) {
+    /// Runs a client's scene in three namespaces at once, and asserts that it succeeds.
+    fn play(&self, scene: &str, login: &[&str]) {
+        self.play_in(namespaces::NAMES.len(), scene, login);
+    }
+
+    /// In the first of the namespaces.
+    fn play_in(&self, count: usize, scene: &str, login: &[&str]) -> (Daemon, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let listen = format!("listen = [{:?}]", self.listen(dir.path()));
+        let listen = namespaces::listen(|name| self.listen(dir.path(), name));
+        let sections = namespaces::SECTIONS;
         let daemon = daemon(dir.path())
-            .set(&format!("[spiderq]\n{listen}\n{}", self.keys))
+            .set(&format!("{sections}[spiderq]\n{listen}{}", self.keys))
             .start();
-        let mut client = python("interop/spiderq_peer.py");
-        client
-            .args([&self.address(&daemon, dir.path()), self.dialect, scene])
-            .args(login);
-        let (well, said) = run(&mut client);
-        assert!(well, "{said}\n{}", daemon.log_text());
+        namespaces::at_once(&self.addresses(&daemon, dir.path())[..count], |address| {
+            let mut client = python("interop/spiderq_peer.py");
+            client.args([address, self.dialect, scene]).args(login);
+            let (well, said) = run(&mut client);
+            assert!(well, "{said}\n{}", daemon.log_text());
+        });
         (daemon, dir)
     }
 }
@@ -87,7 +99,7 @@ fn an_allowed_client_stops_the_daemon() {
         dialect: "1.3",
         keys: "terminate = true",
     }
-    .play("terminate", &[]);
+    .play_in(1, "terminate", &[]);
     assert!(daemon.wait().success());
     assert!(
         !dir.path().join("spiderq.ipc").exists(),

@@ -18,6 +18,7 @@ pub mod http;
 pub mod in_order;
 pub mod ledger;
 pub mod load;
+pub mod namespaces;
 pub mod pair;
 pub mod postgres;
 pub mod spiderq;

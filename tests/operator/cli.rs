@@ -102,11 +102,11 @@ fn check_prints_what_would_be_served() {
          listen   http localhost:7420\n\
          data     windlass-data (sync; new)\n"
     );
-    let listen = "[http]\nlisten = [\"unix:/run/h\"]\n[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", \"unix:/run/windlass.sock\"]\n\
-                  [spiderq]\nlisten = [\"tcp://*:1\"]\nmore = [{listen = [\"ipc:///run/b\"], queue = \"b\"}]\n\
+    let listen = "[http]\nlisten = [\"unix:/run/h\"]\n[faktory]\nlisten = []\n[gearman]\nlisten = [\"[0::1]:4730\", { address = \"unix:/run/windlass.sock\", namespace = \"shop\" }]\n\
+                  [namespaces.shop]\n[spiderq]\nlisten = [\"tcp://*:1\"]\nmore = [{listen = [\"ipc:///run/b\"], queue = \"b\"}]\n\
                   [eventmq]\nlisten = [\"ipc:///run/e\"]\nadmin_listen = []\npublish_listen = []\nsubscribe_listen = [\"127.0.0.1:2\"]\n";
     let path = write(dir.path(), &format!("durability = \"interval\"\n{listen}"));
-    let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock\n\
+    let expected = "ok\nlisten   gearman [::1]:4730\nlisten   gearman unix:/run/windlass.sock (namespace shop)\n\
                     listen   spiderq 0.0.0.0:1 (queue spiderq)\nlisten   spiderq unix:/run/b (queue b)\n\
                     listen   eventmq unix:/run/e\nlisten   eventmq-subscribe 127.0.0.1:2\n\
                     listen   http unix:/run/h\n";

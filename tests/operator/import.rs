@@ -180,6 +180,34 @@ fn a_second_import_takes_nothing() {
 }
 
 #[test]
+fn rows_go_into_a_namespace_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = queue(dir.path());
+    for expected in ["10 rows: 10 imported", "10 imported earlier from"] {
+        let said = printed(&import(dir.path(), &file, &["-n", "shop"]), 0);
+        assert!(said.contains(expected), "{said}");
+    }
+    let said = printed(&import(dir.path(), &file, &["-n", "mail"]), 0);
+    assert!(said.contains("10 rows: 10 imported"), "{said}");
+    let listen = "[\"127.0.0.1:0\", { address = \"127.0.0.1:0\", namespace = \"shop\" }]";
+    let set = format!("[namespaces.shop]\n[gearman]\nlisten = {listen}\n");
+    let daemon = daemon(dir.path()).set(&set).start();
+    let found = daemon.addresses("gearman").into_iter().map(|at| {
+        let mut peer = Peer::connect(at).unwrap();
+        (status(&mut peer, "norm"), peer)
+    });
+    let [(of_none, _), (of_shop, mut shop)] = found.collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!((of_none, of_shop.as_deref()), (None, Some("norm\t3\t0\t0")));
+    shop.submit("norm", "u1", "again").unwrap();
+    let again = status(&mut shop, "norm");
+    assert_eq!(
+        again.as_deref(),
+        Some("norm\t3\t0\t0"),
+        "unique ids are there"
+    );
+}
+
+#[test]
 fn rows_that_cannot_be_taken_are_named_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let file = queue(dir.path());

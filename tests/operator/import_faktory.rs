@@ -203,6 +203,34 @@ fn all_jobs_of_faktory_are_imported() {
 }
 
 #[test]
+fn jobs_and_queues_go_into_a_namespace() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = Redis::start(dir.path());
+    faktory(&redis);
+    for more in [&[][..], &["--namespace", "shop"]] {
+        let said = printed(&import(dir.path(), &redis, more), 0);
+        assert!(
+            said.contains(&format!(": {FAKTORYS_JOBS} imported\n")),
+            "{said}"
+        );
+    }
+    let listen = "[\"127.0.0.1:0\", { address = \"127.0.0.1:0\", namespace = \"shop\" }]";
+    let set = format!("[namespaces.shop]\n[faktory]\nlisten = {listen}\n");
+    let daemon = daemon(dir.path()).set(&set).start();
+    for address in daemon.addresses("faktory") {
+        let mut fwp = Fwp::connect(address);
+        let info = fwp.ask("INFO");
+        for part in [
+            r#""queues":{"default":4,"due":1,"empty":0,"hidden":1,"old":1}"#,
+            r#""sets":{"dead":1,"retries":1,"scheduled":1,"working":1}"#,
+        ] {
+            assert!(info.contains(part), "{part}: {info}");
+        }
+        assert_eq!(fwp.ask("FETCH old"), "null", "a paused queue stays paused");
+    }
+}
+
+#[test]
 fn a_second_import_takes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let redis = Redis::start(dir.path());

@@ -58,14 +58,20 @@ fn keys_and_values_are_queued_at_the_tail() {
         "4 entries: 4 imported\n"
     );
     assert_eq!(fs::read(&file).unwrap(), before, "the file is only read");
-    let daemon = daemon(dir.path()).start();
-    let mut peer = Bare::connect(daemon.address("spiderq"));
-    assert_eq!(peer.count(), 4);
-    assert_eq!(peer.ask(&add("one", b"other")), [0x03], "kept");
-    for (key, value) in ENTRIES {
-        assert_eq!(peer.ask(&lookup(key)), [&[0x0D][..], &vec(value)].concat());
-        let lease = peer.lease(false).unwrap();
-        assert_eq!((lease.key.as_str(), &lease.value[..]), (key, value));
+    let into_namespace = import(dir.path(), &file, &["--namespace", "shop"]);
+    assert_eq!(printed(&into_namespace, 0), "4 entries: 4 imported\n");
+    let listen = "[\"127.0.0.1:0\", { address = \"127.0.0.1:0\", namespace = \"shop\" }]";
+    let set = format!("[namespaces.shop]\n[spiderq]\nlisten = {listen}\n");
+    let daemon = daemon(dir.path()).set(&set).start();
+    for address in daemon.addresses("spiderq") {
+        let mut peer = Bare::connect(address);
+        assert_eq!(peer.count(), 4);
+        assert_eq!(peer.ask(&add("one", b"other")), [0x03], "kept");
+        for (key, value) in ENTRIES {
+            assert_eq!(peer.ask(&lookup(key)), [&[0x0D][..], &vec(value)].concat());
+            let lease = peer.lease(false).unwrap();
+            assert_eq!((lease.key.as_str(), &lease.value[..]), (key, value));
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod kinds;
 mod log;
 mod login;
 mod mask;
+mod namespaces;
 mod newcomer;
 mod night;
 mod on_dead;

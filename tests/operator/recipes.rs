@@ -221,8 +221,9 @@ fn last_write_wins() {
         .map(|_| fwp.ask("FETCH mail"))
         .find(|job| job != "null")
         .unwrap();
+    // The daemon counts whole milliseconds, and may be one ahead.
     assert!(
-        job.contains("three-") && began.elapsed() >= Duration::from_secs(5),
+        job.contains("three-") && began.elapsed() >= Duration::from_millis(4_999),
         "{job} after {:?}",
         began.elapsed()
     );

@@ -8,6 +8,7 @@ mod eventmq;
 mod faktory;
 mod fleets;
 mod gearmand;
+mod namespaces;
 mod policies;
 mod spiderq;
 mod tls;

@@ -671,6 +671,53 @@ fn with_a_client_ca_only_clients_it_signed_can_connect() {
 }
 
 #[test]
+fn a_clients_certificate_tells_the_namespace_where_the_address_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let files = Files::new(dir.path(), &authority);
+    let namespaces = "[namespaces.shop]\ncertificates = [\"worker.shop\", \"also.shop\"]\n[namespaces.staging]\n";
+    let listen =
+        "listen = [\"127.0.0.1:0\", { address = \"127.0.0.1:0\", namespace = \"staging\" }]";
+    let toml = files.toml().replace("listen = [\"127.0.0.1:0\"]", listen);
+    let ca = format!("{namespaces}{toml}client_ca = {:?}\n", files.path("ca.pem"));
+    let mut daemon = files.plan().set(&ca).start();
+    let submit = |daemon: &Daemon, at: usize, name: &str, function: &str| {
+        let config = client(&authority, Some(&authority.sign(name)), BOTH);
+        let stream = connect(daemon.addresses("gearman")[at], &config).unwrap();
+        Peer::over(stream).submit(function, "u", "x").unwrap();
+    };
+    submit(&daemon, 0, "worker.shop", "a");
+    submit(&daemon, 0, "also.shop", "b");
+    submit(&daemon, 0, "elsewhere", "a");
+    submit(&daemon, 1, "worker.shop", "a");
+    let names = |daemon: &Daemon, namespace: &str| {
+        let http = Http(daemon.address("http"));
+        let rows = http
+            .get(&format!("/api/v1/queues?namespace={namespace}"))
+            .json();
+        let rows = rows["queues"].as_array().unwrap().iter();
+        let names = rows.map(|row| row["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name != "spiderq").collect::<Vec<_>>()
+    };
+    assert_eq!(names(&daemon, "shop"), ["a", "b"]);
+    assert_eq!(names(&daemon, "staging"), ["a"]);
+    assert_eq!(names(&daemon, ""), ["a"]);
+    // New connections have the namespaces of a new file.
+    let file = dir.path().join("windlass.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let moved = text.replace(", \"also.shop\"]", "]").replace(
+        "[namespaces.staging]\n",
+        "[namespaces.staging]\ncertificates = [\"also.shop\"]\n",
+    );
+    fs::write(&file, moved).unwrap();
+    daemon.signal("HUP");
+    wait_for_log(&daemon, "namespaces.staging.certificates");
+    submit(&daemon, 0, "also.shop", "c");
+    assert_eq!(names(&daemon, "staging"), ["a", "c"]);
+    daemon.kill();
+}
+
+#[test]
 fn invalid_handshakes_end_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use windlass_bench::Alone;
 use windlass_config::{Words, is_near};
-use windlass_http::Role;
+use windlass_http::Grant;
 #[cfg(feature = "migrate")]
 use windlass_migrate::{Bridge, Import};
 use windlass_operate::{Check, Export, Operate};
@@ -85,9 +85,10 @@ pub(crate) struct Move {
 pub(crate) struct NewLogin {
     /// Its name.
     pub(crate) name: String,
-    /// What it may do: read, operate or admin.
-    #[arg(long)]
-    pub(crate) role: Role,
+    /// What it may do: read, operate or admin; or a list of the only namespaces that it sees, with a role in each, as in
+    /// shop:operate,mail:read.
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Grant,
 }
 
 /// The commands.

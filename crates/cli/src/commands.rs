@@ -113,13 +113,17 @@ fn data_dir(settings: &Settings) -> Result<PathBuf, Failure> {
     Ok(resolve(settings, env::vars_os())?.data_dir)
 }
 
-/// The export of a data directory that no daemon uses.
-fn export_at_rest(directory: &Path, lines: &mut dyn io::Write) -> Result<(), Failure> {
+/// The export of a data directory that no daemon uses, or of one namespace in it.
+fn export_at_rest(
+    directory: &Path,
+    namespace: Option<&str>,
+    lines: &mut dyn io::Write,
+) -> Result<(), Failure> {
     let config = config::Config {
         data_dir: directory.into(),
         ..config::Config::default()
     };
-    windlass_daemon::export::export(&config, lines)
+    windlass_daemon::export::export(&config, namespace, lines)
 }
 
 /// The defaults, with this data directory; or the configuration, with this database.
@@ -221,11 +225,15 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
              protocol,
              address,
              rights,
+             namespace,
              tls,
              queue,
              ..
          }| {
             let tls = if tls { " (TLS)" } else { "" };
+            let namespace = namespace
+                .map(|name| format!(" (namespace {name})"))
+                .unwrap_or_default();
             let queue = queue
                 .map(|queue| format!(" (queue {})", queue.escape_debug()))
                 .unwrap_or_default();
@@ -234,7 +242,7 @@ fn summary(config: &config::Config) -> Result<String, Failure> {
             } else {
                 format!(" (only {rights})")
             };
-            format!("listen   {protocol} {address}{tls}{queue}{only}\n")
+            format!("listen   {protocol} {address}{tls}{namespace}{queue}{only}\n")
         },
     );
     let tls = if config.cluster.tls.is_on() {

@@ -14,7 +14,7 @@ pub(crate) fn password(
     arguments::NewLogin { name, role }: &arguments::NewLogin,
 ) -> Result<(), Failure> {
     let login = read_password()
-        .and_then(|password| NewLogin::user(name, *role, &password))
+        .and_then(|password| NewLogin::user(name, role, &password))
         .map_err(failure)?;
     print(&login.line)
 }
@@ -23,7 +23,7 @@ pub(crate) fn password(
 pub(crate) fn token(
     arguments::NewLogin { name, role }: &arguments::NewLogin,
 ) -> Result<(), Failure> {
-    let login = NewLogin::token(name, *role).map_err(failure)?;
+    let login = NewLogin::token(name, role).map_err(failure)?;
     print(&login.line)?;
     writeln!(io::stderr(), "{}", login.token.unwrap_or_default()).map_err(failure)
 }

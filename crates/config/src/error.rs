@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::secret::shown_bytes;
+use crate::secret::{is_in_passwords, shown_bytes};
 use crate::words::system;
 
 /// Why a configuration cannot be used.
@@ -123,7 +123,12 @@ impl Spot {
             .next()
             .unwrap_or_default()
             .trim_end_matches('\r');
-        let line = line.get(..shown_bytes(line)).unwrap_or_default();
+        let shown = if is_in_passwords(before) {
+            line.find('=').map_or(line.len(), |at| at + 1)
+        } else {
+            shown_bytes(line)
+        };
+        let line = line.get(..shown).unwrap_or_default();
         // A wrong value is in the message, too.
         let is_hidden = range.start > line_start + line.len();
         let message = if is_hidden { "invalid value" } else { message };

@@ -38,7 +38,7 @@ pub use file::{Misplaced, parse, places, read};
 pub use overrides::{Document, Override, keys, path_as_text, values, variable, with};
 pub use quantity::{ByteSize, Period, QuantityError};
 pub use rules::{FRAME_BYTES_CEILING, FRAME_BYTES_MIN, positive, senseless, within};
-pub use secret::{Secret, check_secret, credential, secret};
+pub use secret::{Password, PasswordFile, Secret, check_secret, credential, secret};
 pub use throttle::{Throttle, Throttles};
 pub use tls::Tls;
 pub use words::{Words, is_near, json, nearest, system};

@@ -6,6 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
@@ -50,10 +52,101 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// One of several passwords: itself, or a file with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Password {
+    /// Itself.
+    Plain(Secret),
+    /// In a file.
+    InFile(PasswordFile),
+}
+
+/// A file with a password, surrounding blanks ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PasswordFile {
+    /// The file.
+    #[serde(deserialize_with = "credential")]
+    pub file: PathBuf,
+}
+
+impl Password {
+    /// The password, which is not empty. `key` is its key in the configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Senseless`]: the file cannot be read, or there is no password.
+    pub fn read(&self, key: &str) -> Result<Secret, Error> {
+        let secret = match self {
+            Self::Plain(secret) => secret.clone(),
+            Self::InFile(PasswordFile { file }) => {
+                let unreadable = |error| {
+                    let why = format!("cannot read {}: {}", file.display(), system(&error));
+                    Error::senseless(format!("{key}.file"), why)
+                };
+                secret(Secret::NONE, file).map_err(unreadable)?
+            }
+        };
+        if !secret.is_empty() {
+            return Ok(secret);
+        }
+        Err(match self {
+            Self::InFile(PasswordFile { file }) if !file.as_os_str().is_empty() => {
+                Error::senseless(
+                    format!("{key}.file"),
+                    format!("{} is empty", file.display()),
+                )
+            }
+            Self::Plain(_) | Self::InFile(_) => {
+                Error::senseless(key.to_owned(), "must not be empty")
+            }
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Password {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Form)
+    }
+}
+
+/// Reads either form of a [`Password`].
+struct Form;
+
+impl<'de> Visitor<'de> for Form {
+    type Value = Password;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a password, or a table with the file that has it")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Password, E> {
+        Ok(Password::Plain(text.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Password, A::Error> {
+        PasswordFile::deserialize(MapAccessDeserializer::new(map)).map(Password::InFile)
+    }
+}
+
 /// Whether a key's value is a secret, so that no message may show it.
 pub(crate) fn is_secret(key: &str) -> bool {
-    key.trim_end_matches(|c: char| c == '"' || c == '\'' || c.is_whitespace())
-        .ends_with("password")
+    let key = key.trim_end_matches(|c: char| c == '"' || c == '\'' || c.is_whitespace());
+    key.ends_with("password") || key.ends_with("passwords") || key.contains("passwords.")
+}
+
+/// Whether a line is in a section of passwords, where every value is a secret.
+pub(crate) fn is_in_passwords(text_before: &str) -> bool {
+    let mut headers = text_before
+        .lines()
+        .rev()
+        .filter(|line| line.trim_start().starts_with('['));
+    headers.next().is_some_and(|line| {
+        line.split(']')
+            .next()
+            .is_some_and(|name| name.ends_with("passwords"))
+    })
 }
 
 /// How many bytes of a line of the configuration a message may show: those before the first secret value.
@@ -151,6 +244,9 @@ mod tests {
         let table = [
             ("faktory.password", true),
             ("  \"password\" ", true),
+            ("faktory.passwords.shop", true),
+            ("passwords = { shop ", false),
+            ("faktory.passwords ", true),
             ("password_file", false),
             ("user", false),
         ];
@@ -168,6 +264,64 @@ mod tests {
             lines.map(|(line, _)| shown_bytes(line)),
             lines.map(|(_, bytes)| bytes)
         );
+    }
+
+    #[test]
+    fn lines_of_a_section_of_passwords_are_known() {
+        let table = [
+            ("[faktory.passwords]\n\na = \"x\"\n", true),
+            ("  [faktory.passwords] # of fleets\n", true),
+            ("[faktory.passwords]\n[faktory.tls]\n", false),
+            ("[faktory]\n", false),
+            ("", false),
+        ];
+        for (before, expected) in table {
+            assert_eq!(is_in_passwords(before), expected, "{before}");
+        }
+    }
+
+    #[test]
+    fn one_of_several_passwords_is_itself_or_in_a_file() {
+        #[derive(Debug, Serialize, Deserialize)]
+        struct Section {
+            a: Password,
+        }
+        let read = |text: &str| toml::from_str::<Section>(text);
+        let there = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let in_file = |file: &str| format!("a = {{ file = {file:?} }}");
+        let key = "faktory.passwords.a";
+        let said = |text: &str| match read(text).unwrap().a.read(key) {
+            Ok(secret) => secret.expose().to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(said("a = \"plain\""), "plain");
+        let place = "faktory.passwords.a.file";
+        let missing = format!("{place}: cannot read /no/such: no such file or directory");
+        assert_eq!(said(&in_file("/no/such")), missing);
+        let empty = format!("{place}: /dev/null is empty");
+        assert_eq!(said(&in_file("/dev/null")), empty);
+        assert!(said(&in_file(there)).starts_with("[package]"));
+        for empty in ["a = \"\"", "a.file = \"\""] {
+            assert_eq!(said(empty), "faktory.passwords.a: must not be empty");
+        }
+        for text in ["a = \"plain\"", &*in_file(there)] {
+            let written = toml::to_string(&read(text).unwrap()).unwrap();
+            assert_eq!(
+                read(&written).unwrap().a,
+                read(text).unwrap().a,
+                "{written}"
+            );
+        }
+        for (text, expected) in [
+            (
+                "a = 7",
+                "expected a password, or a table with the file that has it",
+            ),
+            ("a = { path = \"x\" }", "unknown field `path`"),
+        ] {
+            let said = read(text).unwrap_err().to_string();
+            assert!(said.contains(expected), "{text}: {said}");
+        }
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use windlass_config::{Failure, ListenAddress, Unbound};
-use windlass_engine::Rights;
 use windlass_session::Listen;
 
 use crate::config::{Config, Server};
@@ -24,8 +23,8 @@ const TRY_LATE_EVERY: Duration = Duration::from_secs(1);
 /// All bound sockets, which accept no connections yet.
 pub(crate) struct Sockets {
     pub(crate) served: Vec<Served>,
-    /// The listeners of the endpoints, with the rights of their clients.
-    pub(crate) bound: Vec<(Bound, Served, Rights)>,
+    /// The listeners of the endpoints, with the terms of their addresses.
+    pub(crate) bound: Vec<(Bound, Served, Listen)>,
     pub(crate) ports: Vec<BoundPort>,
     /// Addresses in use, which the daemon retries while it runs.
     pub(crate) late: Vec<Late>,
@@ -34,7 +33,7 @@ pub(crate) struct Sockets {
 /// The owner of an address.
 #[derive(Clone)]
 enum Owner {
-    Endpoint(Served, Rights),
+    Endpoint(Served, Listen),
     OperatorPort(Arc<dyn OperatorPort>),
 }
 
@@ -129,11 +128,11 @@ impl Sockets {
             return;
         };
         match owner {
-            Owner::Endpoint(served, rights) => {
+            Owner::Endpoint(served, terms) => {
                 self.bound.extend(
                     bound
                         .into_iter()
-                        .map(|bound| (bound, served.clone(), rights)),
+                        .map(|bound| (bound, served.clone(), terms.clone())),
                 );
             }
             Owner::OperatorPort(port) => {
@@ -171,11 +170,11 @@ impl Wanted {
                 |it| it.key.into_owned(),
             )
         };
-        let wanted = |Listen { address, rights }: &Listen| Self {
-            owner: Owner::Endpoint(served.clone(), *rights),
-            listen: address.clone(),
-            key: key(address),
-            is_default: config.is_default(&key(address)),
+        let wanted = |terms: &Listen| Self {
+            owner: Owner::Endpoint(served.clone(), terms.clone()),
+            listen: terms.address.clone(),
+            key: key(&terms.address),
+            is_default: config.is_default(&key(&terms.address)),
             bound: None,
         };
         served.endpoint.listen.iter().map(wanted).collect()
@@ -226,8 +225,8 @@ impl Late {
         let mut files = Vec::new();
         for bound in bound {
             match &self.owner {
-                Owner::Endpoint(served, rights) => {
-                    accept(bound, served.clone(), *rights, &acceptor)
+                Owner::Endpoint(served, terms) => {
+                    accept(bound, served.clone(), terms.clone(), &acceptor)
                 }
                 Owner::OperatorPort(port) => {
                     let port = ports.iter().find(|it| it.name() == port.name());
@@ -257,8 +256,8 @@ impl Late {
     }
 }
 
-/// Starts accepting connections at one address.
-pub(crate) fn accept(listener: Bound, it: Served, rights: Rights, acceptor: &Arc<Acceptor>) {
+/// Starts accepting connections at one address, on its terms.
+pub(crate) fn accept(listener: Bound, it: Served, terms: Listen, acceptor: &Arc<Acceptor>) {
     let (protocol, address) = (it.endpoint.name, listener.address());
     let address = address.map_or_else(|_| "?".to_owned(), |address| address.to_string());
     let tls = it.tls.is_some() && matches!(listener, Bound::Tcp(_));
@@ -267,7 +266,7 @@ pub(crate) fn accept(listener: Bound, it: Served, rights: Rights, acceptor: &Arc
         warnings::open_to_all(protocol, &address);
     }
     acceptor.places.keep_for(protocol);
-    tokio::spawn(listener.accept(Arc::clone(acceptor), it, rights));
+    tokio::spawn(listener.accept(Arc::clone(acceptor), it, terms));
 }
 
 #[cfg(test)]

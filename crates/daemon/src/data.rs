@@ -273,7 +273,7 @@ pub fn salvage(config: &Config, out: &mut dyn Write) -> Result<String, Failure> 
     let mut found = read(config)?;
     let mut out = BufWriter::new(out);
     found
-        .export(about(), &mut out)
+        .export(about(None), &mut out)
         .and_then(|_| out.flush())
         .map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
     let words = in_words(&found);
@@ -297,11 +297,12 @@ pub(crate) fn read(config: &Config) -> Result<Salvage, Failure> {
         .map_err(|error| Failure::data_at(remote.name(), error))
 }
 
-/// This daemon at this moment.
-pub(crate) fn about() -> About<'static> {
+/// An export by this daemon, at this moment, of one namespace or all.
+pub(crate) fn about(namespace: Option<&str>) -> About<'_> {
     About {
         daemon: env!("CARGO_PKG_VERSION"),
         written_at: clock::wall(),
+        namespace,
     }
 }
 

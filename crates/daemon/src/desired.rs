@@ -11,6 +11,7 @@ use windlass_engine::{Bridge, Patterns, QueueCommand, QueueSettings};
 use windlass_hub::{Broker, Hub};
 
 use crate::config::Config;
+use crate::namespaces;
 use crate::on_dead;
 use crate::policies;
 use crate::progress::Progress;
@@ -135,6 +136,7 @@ pub(crate) fn set_up(config: &Config, hub: &Hub) {
 /// settings that were discarded.
 pub(crate) async fn apply(config: &Config, wanted: Desired, hub: &Arc<Hub>) -> BTreeSet<String> {
     set_up(config, hub);
+    namespaces::agree(&**hub, config).report();
     let Agreed { parts, taken_back } = wanted.agree(hub).await;
     parts.iter().for_each(Reconciliation::report);
     taken_back.iter().for_each(|what| {

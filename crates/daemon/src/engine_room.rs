@@ -22,7 +22,8 @@ use crate::history;
 use crate::log_growth::LogGrowth;
 use crate::protocols;
 use crate::random::random_seed;
-use crate::{on_dead, recurring};
+use crate::reconcile::Reconciliation;
+use crate::{namespaces, on_dead, recurring};
 use windlass_hub::{
     Budget, Checkpoints, CommitTimeouts, Committer, Durability, Hub, Loader, Pace, clock,
 };
@@ -153,7 +154,9 @@ impl Prepared {
         if let Some(slots) = slots.filter(|_| pace.interval.is_none()) {
             slots.commit_in_turns(committer.commits());
         }
-        protocols::make_queues(&*hub, config)?;
+        // Queues of listeners are in them.
+        agreed(namespaces::agree(&*hub, config))?;
+        protocols::make_queues(&hub, config)?;
         // Must precede the first due work: policies apply to jobs that became due while no daemon
         // ran, and schedules removed from the configuration must not run.
         agree(&hub, wanted).await?;
@@ -351,13 +354,17 @@ fn start_loader(
 
 /// If the engine refuses a configured entry, the configuration is invalid.
 async fn agree(hub: &Arc<Hub>, wanted: Desired) -> Result<(), Failure> {
-    for reconcile in wanted.agree(hub).await.parts {
-        if let Some((name, why)) = reconcile.refused.first() {
-            let reason = format!("{name}: {why}");
-            return Err(ConfigError::senseless(reconcile.key, reason).into());
-        }
-        reconcile.report();
+    let parts = wanted.agree(hub).await.parts;
+    parts.into_iter().try_for_each(agreed)
+}
+
+/// The same for one part of the configuration.
+fn agreed(part: Reconciliation) -> Result<(), Failure> {
+    if let Some((name, why)) = part.refused.first() {
+        let reason = format!("{name}: {why}");
+        return Err(ConfigError::senseless(part.key, reason).into());
     }
+    part.report();
     Ok(())
 }
 

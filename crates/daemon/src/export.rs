@@ -1,4 +1,4 @@
-//! Exports: the contents of the store at one commit, as lines of JSON.
+//! Exports: the contents of the store, or of one namespace in it, at one commit, as lines of JSON.
 //!
 //! While a daemon runs, the checkpoint thread takes a snapshot of the store, and a separate thread
 //! reads it and writes the lines. Neither visits the engine, and commits do not wait for them.
@@ -27,8 +27,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Maximum number of chunks buffered for the client.
 const CHUNKS_MAX: usize = 4;
 
-/// The file whose modification time is that of the daemon's last complete export. An offline export
-/// does not touch it.
+/// The file whose modification time is that of the daemon's last complete export. An offline export,
+/// or one of a namespace, does not touch it.
 const MARK: &str = "last-export";
 
 /// Records that an export is complete. If this fails, only the reminder to operators is affected.
@@ -115,12 +115,14 @@ impl Exports {
         self.source.store(None);
     }
 
-    /// Starts an export, which contains all changes acknowledged before.
+    /// Starts an export, which contains all changes acknowledged before: of the namespace with this name, empty
+    /// for the one without a name, or of all. If there is no such namespace, it has no lines but the first and the
+    /// last.
     ///
     /// # Errors
     ///
     /// Another export is running, the daemon is stopping, or another daemon has the store.
-    pub fn begin(&self) -> Result<Export, NoExport> {
+    pub fn begin(&self, namespace: Option<&str>) -> Result<Export, NoExport> {
         let source = self.source.load();
         let Source { requests, place } = source.as_deref().ok_or(NoExport::Elsewhere)?;
         let place = Arc::clone(place)
@@ -131,6 +133,7 @@ impl Exports {
             to,
             place,
             mark: Arc::clone(&self.mark),
+            namespace: namespace.map(Box::from),
         };
         if !requests.send(|checkpointer| request.serve(checkpointer)) {
             return Err(NoExport::Stopping);
@@ -160,6 +163,7 @@ struct Request {
     /// Released for the next export when this one ends.
     place: OwnedSemaphorePermit,
     mark: Arc<Path>,
+    namespace: Option<Box<str>>,
 }
 
 impl Request {
@@ -187,12 +191,13 @@ impl Request {
             to,
             place,
             mark: file,
+            namespace,
         } = self;
         let mut chunks = Chunks {
             to,
             chunk: BytesMut::new(),
         };
-        let outcome = picture.export(about(), &mut chunks);
+        let outcome = picture.export(about(namespace.as_deref()), &mut chunks);
         // Must precede the end of the stream, because the client may start another export then.
         drop(place);
         match outcome {
@@ -205,13 +210,16 @@ impl Request {
             }) => {
                 tracing::info!(
                     commit = picture.commit(),
+                    namespace,
                     jobs,
                     queues,
                     schedules,
                     batches,
                     "exported"
                 );
-                mark(&file);
+                if namespace.is_none() {
+                    mark(&file);
+                }
                 drop(chunks.to.blocking_send(Ok(Bytes::new())));
             }
             Err(ExportError::Writer(_)) => {
@@ -229,16 +237,28 @@ impl Request {
     }
 }
 
-/// Writes the lines of a store that no daemon uses, without modifying it.
+/// Writes the lines of a store that no daemon uses, without modifying it: of the namespace with this name, empty for
+/// the one without a name, or of all.
 ///
 /// # Errors
 ///
 /// [`Failure::Data`]: there is no store, a daemon uses it, or something is missing or damaged.
-/// [`Failure::Runtime`]: `out` cannot be written.
-pub fn export(config: &Config, out: &mut dyn Write) -> Result<(), Failure> {
+/// [`Failure::Runtime`]: there is no such namespace, or `out` cannot be written.
+pub fn export(
+    config: &Config,
+    namespace: Option<&str>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let mut found = data::read(config)?;
     is_whole(config, &found)?;
-    let exported = found.export(about(), out);
+    let is_there = |name: &&str| {
+        let mut namespaces = found.namespaces.values();
+        name.is_empty() || namespaces.any(|image| *image.name == *name.as_bytes())
+    };
+    if let Some(name) = namespace.filter(|name| !is_there(name)) {
+        return Err(Failure::Runtime(format!("there is no namespace {name}")));
+    }
+    let exported = found.export(about(namespace), out);
     exported.map_err(|error| Failure::Runtime(format!("cannot write: {error}")))?;
     is_whole(config, &found)
 }
@@ -312,11 +332,14 @@ mod tests {
     #[test]
     fn an_export_begins_at_the_daemon_that_has_the_store() {
         let exports = Exports::default();
-        assert!(matches!(exports.begin(), Err(NoExport::Elsewhere)));
+        assert!(matches!(exports.begin(None), Err(NoExport::Elsewhere)));
         exports.come_from(Requests::to_no_thread());
-        let first = exports.begin().unwrap();
-        assert!(matches!(exports.begin(), Err(NoExport::Busy)), "{first:?}");
+        let first = exports.begin(None).unwrap();
+        assert!(
+            matches!(exports.begin(None), Err(NoExport::Busy)),
+            "{first:?}"
+        );
         exports.end();
-        assert!(matches!(exports.begin(), Err(NoExport::Elsewhere)));
+        assert!(matches!(exports.begin(None), Err(NoExport::Elsewhere)));
     }
 }

@@ -31,6 +31,7 @@ mod log_growth;
 pub mod logging;
 mod machine;
 mod masks;
+mod namespaces;
 mod notify;
 mod on_dead;
 pub mod operator_port;

@@ -46,8 +46,8 @@ pub(crate) fn set(engine: &mut Engine, config: &Config) {
 }
 
 impl windlass_engine::OnDead for Reports {
-    fn job(&self, dead: &Job, queue: &[u8], wall: Timestamp) -> Option<NewJob> {
-        let rule = self.by_queue.find(queue)?.as_ref()?;
+    fn job(&self, dead: &Job, queue: &[u8], setting: &[u8], wall: Timestamp) -> Option<NewJob> {
+        let rule = self.by_queue.find(setting)?.as_ref()?;
         // The body of a leased job is in memory.
         let body = dead.payload.stored().is_none().then(|| dead.body());
         let calls = body.map_or(Calls::Unknown, |body| {

@@ -7,12 +7,12 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use windlass_bridge::{Bridge, Side};
 use windlass_config::{Error, Failure, Tls};
-use windlass_engine::{Patterns, QueueCommand, QueueImage, Refusal};
+use windlass_engine::{Namespace, Patterns, QueueCommand, QueueImage, Refusal};
 use windlass_session::protocol::{Daemon, Endpoint, Protocol, ServedQueue};
 
 use crate::config::{self, Config};
 use crate::random::random_seed;
-use windlass_hub::{Broker, ProtocolNames, clock};
+use windlass_hub::{Hub, ProtocolNames, clock};
 use windlass_net::{Handshaker, Served};
 
 /// The names of the configured protocols.
@@ -51,7 +51,11 @@ fn handshaker(
     files: &Tls,
     config: &Config,
 ) -> Result<Option<Arc<Handshaker>>, Failure> {
-    let handshaker = Handshaker::new(files, config.server.handshake_timeout.into());
+    let handshaker = Handshaker::new(
+        files,
+        config.server.handshake_timeout.into(),
+        config.certificate_names(),
+    );
     Ok(handshaker
         .map_err(|reason| Error::Tls { protocol, reason })?
         .map(Arc::new))
@@ -127,7 +131,7 @@ fn resident_mb() -> u64 {
 /// # Errors
 ///
 /// A queue exists with another kind, or there are too many queues.
-pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Failure> {
+pub(crate) fn make_queues(hub: &Hub, config: &Config) -> Result<(), Failure> {
     for served in config
         .protocols
         .iter()
@@ -137,8 +141,7 @@ pub(crate) fn make_queues(broker: &dyn Broker, config: &Config) -> Result<(), Fa
             queue: served.name.clone(),
             kind: served.kind,
         };
-        broker
-            .ask(create.into())
+        hub.ask_in(served.namespace.as_deref(), create.into())
             .map_err(|why| refused(&served, &why))?;
     }
     Ok(())
@@ -155,10 +158,13 @@ pub(crate) fn check_queues(queues: &[QueueImage], config: &Config) -> Result<(),
         .iter()
         .flat_map(|protocol| protocol.queues())
     {
-        if queues
-            .iter()
-            .any(|queue| queue.name == served.name && queue.kind != served.kind)
-        {
+        let is_other = |queue: &QueueImage| {
+            queue.id.namespace() == Namespace::UNNAMED
+                && queue.name == served.name
+                && queue.kind != served.kind
+        };
+        // Numbers of other namespaces are not known yet.
+        if served.namespace.is_none() && queues.iter().any(is_other) {
             return Err(refused(&served, &Refusal::WrongKind));
         }
     }
@@ -188,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::config::fixture::config;
-    use windlass_hub::{Durability, Hub};
+    use windlass_hub::{Broker as _, Durability};
     use windlass_net::testing::Files;
 
     #[test]

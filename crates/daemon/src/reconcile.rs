@@ -47,19 +47,35 @@ pub(crate) fn configured<T>(
     broker: &dyn Broker,
     of: impl Fn(&QueueRow) -> Option<T>,
 ) -> BTreeMap<Bytes, T> {
-    let (mut found, mut after) = (BTreeMap::new(), Some(Cursor::default()));
-    while let Some(page) = after {
-        let query = Query::Configured {
-            after: page,
-            limit: u32::MAX,
+    let query = |after| Query::Configured {
+        after,
+        limit: u32::MAX,
+    };
+    let rows = listed(broker, query, |reply| {
+        let Reply::Queues { rows, next } = reply else {
+            return None;
         };
-        let Ok(Reply::Queues { rows, next }) = broker.ask(query.into()) else {
+        Some((rows, next))
+    });
+    // The configuration sets those of other namespaces by pattern.
+    rows.iter()
+        .filter(|row| row.namespace.is_empty())
+        .filter_map(|row| Some((row.name.clone(), of(row)?)))
+        .collect()
+}
+
+/// The rows of all pages of a list; `page` takes them out of the reply to `query`.
+pub(crate) fn listed<R>(
+    broker: &dyn Broker,
+    query: impl Fn(Cursor) -> Query,
+    page: impl Fn(Reply) -> Option<(Vec<R>, Option<Cursor>)>,
+) -> Vec<R> {
+    let (mut found, mut after) = (Vec::new(), Some(Cursor::default()));
+    while let Some(cursor) = after {
+        let Some((rows, next)) = broker.ask(query(cursor).into()).ok().and_then(&page) else {
             break;
         };
-        found.extend(
-            rows.iter()
-                .filter_map(|row| Some((row.name.clone(), of(row)?))),
-        );
+        found.extend(rows);
         after = next;
     }
     found
@@ -95,6 +111,13 @@ impl fmt::Display for Reconciliation {
 }
 
 impl Reconciliation {
+    /// How many entries are new, changed, removed and unchanged, if none was refused.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> (usize, usize, usize, usize) {
+        assert_eq!(self.refused, []);
+        (self.new, self.changed, self.removed, self.same)
+    }
+
     /// An empty result.
     pub(crate) fn new(key: &'static str) -> Self {
         Self {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 use windlass_config::Failure;
-use windlass_engine::Rights;
+use windlass_session::Listen;
 
 use crate::addresses::Addresses;
 use crate::admission::{Shares, allow_open_files, bounds, places};
@@ -225,11 +225,11 @@ fn announce(addresses: &Addresses, config: &Config) -> Result<(), Failure> {
 }
 
 /// Starts accepting connections of the protocols. Returns the addresses.
-fn accept_all(bound: Vec<(Bound, Served, Rights)>, acceptor: &Arc<Acceptor>) -> Addresses {
+fn accept_all(bound: Vec<(Bound, Served, Listen)>, acceptor: &Arc<Acceptor>) -> Addresses {
     let mut addresses = Addresses::default();
-    for (listener, it, rights) in bound {
+    for (listener, it, terms) in bound {
         addresses.note(it.endpoint.name, &listener);
-        accept(listener, it, rights, acceptor);
+        accept(listener, it, terms, acceptor);
     }
     addresses
 }

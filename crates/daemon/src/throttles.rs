@@ -115,17 +115,9 @@ mod tests {
             7,
         );
         let agree_on = |text: &str| {
-            let Reconciliation {
-                new,
-                changed,
-                removed,
-                same,
-                refused,
-                ..
-            } = agree(&hub, wanted_of(text), None);
-            assert_eq!(refused, []);
+            let agreed = agree(&hub, wanted_of(text), None);
             assert_eq!(configured(&hub, throttled), wanted_of(text));
-            (new, changed, removed, same)
+            agreed.counts()
         };
         let a = "a = { concurrency = 4, timeout = \"1m\" }\n";
         assert_eq!(agree_on(""), (0, 0, 0, 0));

@@ -40,7 +40,13 @@ pub(crate) fn exposed(config: &Config) {
 
 /// Whether a key names a file with a private key, passwords or logins.
 fn is_secret_file(key: &str) -> bool {
-    ["tls.key", "password_file", "secret_key_file", "http.logins"]
+    let is_one = ["tls.key", "password_file", "secret_key_file", "http.logins"]
         .iter()
-        .any(|end| key.ends_with(end))
+        .any(|end| key.ends_with(end));
+    is_one || is_password_file(key)
+}
+
+/// Whether a key names the file of one of several passwords.
+pub(crate) fn is_password_file(key: &str) -> bool {
+    key.contains(".passwords.") && key.ends_with(".file")
 }

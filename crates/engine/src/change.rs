@@ -1,7 +1,7 @@
 //! The changes that the journal must record.
 
 use crate::history::Ended;
-use crate::ids::{JobId, QueueId};
+use crate::ids::{JobId, Namespace, QueueId};
 
 /// A change to journal. It names the changed object; before the next turn the journal reads the current value
 /// from the engine ([`crate::Engine::job`], [`crate::Engine::queue`]).
@@ -22,6 +22,9 @@ pub enum Change {
     QueueSet(QueueId),
     /// A queue was removed with all its jobs. Each job has a separate `JobGone` before this change.
     QueueGone(QueueId),
+    /// A namespace is new or removed, or its counters or limits changed ([`crate::Engine::namespace`]). The record
+    /// precedes those of its queues.
+    NamespaceSet(Namespace),
     /// A schedule is new, or a field other than the next occurrence changed
     /// ([`crate::Engine::schedule`]).
     SchedulePut(JobId),

@@ -11,6 +11,7 @@ use crate::batches::NewBatch;
 use crate::claim::Claim;
 use crate::ids::{ClientId, JobId, Priority, Protocol, Timestamp};
 use crate::jobs::Failure;
+use crate::limits::NamespaceLimits;
 use crate::query::Query;
 use crate::queues::{Bridge, Patterns, Policy, QueueRules, QueueSettings, Throttle};
 use crate::request::{
@@ -48,6 +49,26 @@ pub enum Command {
     /// There is no reply. A claim to something that no longer exists has no effect: the worker's report is
     /// then rejected, and a listener receives `Ended`.
     Claim(Box<Claim>),
+    /// Create, limit or remove a namespace.
+    Namespace(NamespaceCommand),
+}
+
+/// Creates, limits or removes a namespace. Only for clients that see all namespaces.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub enum NamespaceCommand {
+    /// Create a namespace, or set the limits of that with this name. Reply: `Done`.
+    Set {
+        /// The name ([`crate::is_valid_name`]).
+        name: Bytes,
+        /// All limits, in place of the previous ones. Things beyond a new limit stay.
+        limits: Box<NamespaceLimits>,
+    },
+    /// Remove a namespace. Refused while it has queues, schedules, batches, workers or connections. Reply:
+    /// `Done`.
+    Remove {
+        /// The name.
+        name: Bytes,
+    },
 }
 
 /// Opens or closes a connection, or updates subscriptions.

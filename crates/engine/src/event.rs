@@ -13,8 +13,8 @@ use crate::ids::{JobId, Protocol, Tag, Timestamp};
 use crate::jobs::{Attempt, Failure, JobStateKind};
 use crate::outcome::{End, Fate, Pushed, Taken};
 use crate::query::{
-    BatchView, ClientRow, FiguresRow, JobView, KeyRow, KindRow, PolicyRow, QueueRow, Stats,
-    ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
+    BatchView, ClientRow, FiguresRow, JobView, KeyRow, KindRow, NamespaceRow, PolicyRow, QueueRow,
+    Stats, ThrottleRow, Totals, Why, WorkLeft, WorkerRow,
 };
 use crate::refusal::Refusal;
 use crate::request::{Cursor, Note, WorkerState};
@@ -177,6 +177,13 @@ pub enum Reply {
         /// The cursor of the next page; `None` at the end.
         next: Option<Cursor>,
     },
+    /// A page of namespaces.
+    Namespaces {
+        /// The rows.
+        rows: Vec<NamespaceRow>,
+        /// The cursor of the next page; `None` at the end.
+        next: Option<Cursor>,
+    },
 }
 
 /// A message without a command.
@@ -271,6 +278,8 @@ pub struct JobChange {
     pub at: Timestamp,
     /// The body, for a client that watches jobs with a text; otherwise empty.
     pub body: Bytes,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 impl Event {
@@ -412,6 +421,7 @@ impl Reply {
             | Self::Batch(_)
             | Self::Batches { .. }
             | Self::Queues { .. }
+            | Self::Namespaces { .. }
             | Self::Throttles { .. }
             | Self::Jobs { .. }
             | Self::Workers { .. }
@@ -440,6 +450,7 @@ impl Reply {
             }
             Self::Schedules { rows, .. } => rows.len() * ROW_BYTES,
             Self::Queues { rows, .. } => rows.len() * ROW_BYTES,
+            Self::Namespaces { rows, .. } => rows.len() * ROW_BYTES,
             Self::Throttles { rows, .. } => rows
                 .iter()
                 .map(|row| ROW_BYTES * (1 + row.holders.len()))

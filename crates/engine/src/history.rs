@@ -229,6 +229,8 @@ pub struct Ended {
     pub result: Option<Excerpt>,
     /// What its worker sent while it ran.
     pub output: Option<Excerpt>,
+    /// The name of its queue's namespace; empty: that without a name.
+    pub namespace: Bytes,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! They only convert and compare.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,11 +48,104 @@ impl fmt::Debug for Timestamp {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize, Serialize)]
 pub struct JobId(pub u64);
 
-/// A queue's ID. Small and journalled; reused only when the queue and all jobs in it are removed.
+/// A namespace's number. Journalled with the name; reused only when the namespace is removed.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
+)]
+pub struct Namespace(pub u16);
+
+impl Namespace {
+    /// The namespace without a name, which always exists: that of all clients where no namespaces are
+    /// configured.
+    pub const UNNAMED: Self = Self(0);
+    /// The highest number.
+    pub const MAX: Self = Self((1 << (u32::BITS - QueueId::INDEX_BITS)) - 1);
+
+    /// A protocol in this namespace.
+    pub const fn realm(self, protocol: Protocol) -> Realm {
+        Realm {
+            namespace: self,
+            protocol,
+        }
+    }
+}
+
+/// A protocol in a namespace: the part of the daemon that its clients see, as if it were all of it. Names are
+/// unique within a realm, those of queues, workers and batches within the namespace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Realm {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// A name in a namespace, to look it up in a table of [`Named`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NameIn<'a>(pub(crate) Namespace, pub(crate) &'a [u8]);
+
+/// A name in a namespace, as a table has it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Named<T>(pub(crate) Namespace, pub(crate) T);
+
+impl<T: AsRef<[u8]>> hashbrown::Equivalent<Named<T>> for NameIn<'_> {
+    #[inline]
+    fn equivalent(&self, Named(namespace, name): &Named<T>) -> bool {
+        self.0 == *namespace && self.1 == name.as_ref()
+    }
+}
+
+impl Hash for NameIn<'_> {
+    /// A name in the namespace without a name is hashed alone, because every push looks one up.
+    #[inline(always)]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.1.hash(state);
+        if self.0 != Namespace::UNNAMED {
+            self.0.hash(state);
+        }
+    }
+}
+
+impl<T: AsRef<[u8]>> Hash for Named<T> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        NameIn(self.0, self.1.as_ref()).hash(state);
+    }
+}
+
+/// A queue's ID: its index, and above [`QueueId::INDEX_BITS`] the namespace, in which it stays. Journalled;
+/// reused only when the queue and all jobs in it are removed.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Deserialize, Serialize,
 )]
 pub struct QueueId(pub u32);
+
+impl QueueId {
+    /// Bits of the index.
+    pub const INDEX_BITS: u32 = 20;
+    /// The most queues that can exist at the same time.
+    pub const COUNT_MAX: u32 = 1 << Self::INDEX_BITS;
+
+    /// The queue with this index, which no other queue has, in a namespace.
+    pub const fn new(namespace: Namespace, index: u32) -> Self {
+        Self(((namespace.0 as u32) << Self::INDEX_BITS) | (index % Self::COUNT_MAX))
+    }
+
+    /// The namespace.
+    pub const fn namespace(self) -> Namespace {
+        Namespace((self.0 >> Self::INDEX_BITS) as u16)
+    }
+
+    /// The index among the queues of all namespaces.
+    pub const fn index(self) -> u32 {
+        self.0 % Self::COUNT_MAX
+    }
+
+    /// The realm of a protocol's jobs in this queue.
+    pub const fn realm(self, protocol: Protocol) -> Realm {
+        self.namespace().realm(protocol)
+    }
+}
 
 /// The ID of a kind of job. IDs are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

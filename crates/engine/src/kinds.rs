@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashTable};
 
 use crate::condition::{Calls, JobReader};
 use crate::held::{Held, Share, hashed, heap};
-use crate::ids::{KindNumber, Protocol};
+use crate::ids::{KindNumber, Namespace, Realm};
 use crate::jobs::Job;
 use crate::query::KindRow;
 use crate::queues::QueueFigures;
@@ -40,7 +40,7 @@ pub(crate) struct Kinds {
 
 #[derive(Debug)]
 struct Kind {
-    protocol: Protocol,
+    realm: Realm,
     /// Empty: the bodies do not show it.
     name: Bytes,
     figures: QueueFigures,
@@ -79,15 +79,15 @@ impl Kinds {
             Calls::Named(name) if name.len() <= NAME_MAX => name.as_bytes(),
             Calls::Named(_) | Calls::Unknown => &[],
         };
-        let hash = hash(&self.hasher, job.protocol, name);
+        let hash = hash(&self.hasher, job.realm(), name);
         let is_it = |number: &KindNumber| {
             self.kinds
                 .get(number)
-                .is_some_and(|kind| kind.is(job.protocol, name))
+                .is_some_and(|kind| kind.is(job.realm(), name))
         };
         let number = match self.by_name.find(hash, is_it) {
             Some(number) => *number,
-            None => self.make(job.protocol, name),
+            None => self.make(job.realm(), name),
         };
         if let Some(kind) = self.kinds.get_mut(&number) {
             kind.busy += 1;
@@ -108,50 +108,61 @@ impl Kinds {
             .map_or(&mut self.others, |kind| &mut kind.figures)
     }
 
-    /// A page of the kinds in the order of creation, from this number on, and where to continue. The last row
-    /// is the sum of the evicted kinds.
-    pub(crate) fn page(&self, after: u64, limit: usize) -> (Vec<KindRow>, Option<u64>) {
-        let mut numbers: Vec<_> = self
+    /// A page of the kinds in a namespace, or in all, in the order of creation, from this number on, and where to
+    /// continue. The last row of all is the sum of the evicted kinds.
+    pub(crate) fn page(
+        &self,
+        of: Option<Namespace>,
+        after: u64,
+        limit: usize,
+    ) -> (Vec<(Namespace, KindRow)>, Option<u64>) {
+        let is_seen = |number: &KindNumber, kind: &Kind| {
+            u64::from(number.0) >= after && of.is_none_or(|of| of == kind.realm.namespace)
+        };
+        let seen = self
             .kinds
-            .keys()
-            .filter(|number| u64::from(number.0) >= after)
-            .copied()
-            .collect();
+            .iter()
+            .filter(|(number, kind)| is_seen(number, kind));
+        let mut numbers: Vec<_> = seen.map(|(number, _)| *number).collect();
         numbers.sort_unstable_by_key(|number| number.0);
         let next = numbers.get(limit).map(|number| number.0.into());
         let row = |number| {
             let Kind {
-                protocol,
+                realm,
                 name,
                 figures,
                 ..
             } = self.kinds.get(number)?;
-            Some(KindRow {
-                protocol: Some(*protocol),
+            let row = KindRow {
+                protocol: Some(realm.protocol),
                 name: name.clone(),
                 figures: figures.clone(),
-            })
+                namespace: Bytes::new(),
+            };
+            Some((realm.namespace, row))
         };
         let mut rows: Vec<_> = numbers.iter().take(limit).filter_map(row).collect();
-        if next.is_none() && !self.others.totals.is_empty() {
-            rows.push(KindRow {
+        if next.is_none() && of.is_none() && !self.others.totals.is_empty() {
+            let others = KindRow {
                 protocol: None,
                 name: Bytes::new(),
                 figures: self.others.clone(),
-            });
+                namespace: Bytes::new(),
+            };
+            rows.push((Namespace::UNNAMED, others));
         }
         (rows, next)
     }
 
     #[cold]
-    fn make(&mut self, protocol: Protocol, name: &[u8]) -> KindNumber {
+    fn make(&mut self, realm: Realm, name: &[u8]) -> KindNumber {
         if self.kinds.len() >= KINDS_MAX {
             self.give_way();
         }
         let number = KindNumber(self.made);
         self.made = self.made.wrapping_add(1);
         let kind = Kind {
-            protocol,
+            realm,
             name: Bytes::copy_from_slice(name),
             figures: QueueFigures::default(),
             busy: 0,
@@ -167,9 +178,9 @@ impl Kinds {
         let hash_of = |number: &KindNumber| {
             kinds
                 .get(number)
-                .map_or(0, |kind| hash(hasher, kind.protocol, &kind.name))
+                .map_or(0, |kind| hash(hasher, kind.realm, &kind.name))
         };
-        by_name.insert_unique(hash(hasher, protocol, name), number, hash_of);
+        by_name.insert_unique(hash(hasher, realm, name), number, hash_of);
         number
     }
 
@@ -182,30 +193,44 @@ impl Kinds {
             .collect();
         all.sort_unstable();
         for (_, number) in all.into_iter().take(GIVE_WAY) {
-            let number = KindNumber(number);
-            let Some(kind) = self.kinds.remove(&number) else {
-                continue;
-            };
-            self.held.subtract(kind.bytes());
-            self.others.add(&kind.figures);
-            let hash = hash(&self.hasher, kind.protocol, &kind.name);
-            if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == number) {
-                entry.remove();
-            }
+            self.evict(KindNumber(number));
         }
         for kind in self.kinds.values_mut() {
             kind.busy /= 2;
         }
     }
+
+    /// Evicts the kinds of a namespace.
+    pub(crate) fn forget(&mut self, namespace: Namespace) {
+        let of = |(number, kind): (&KindNumber, &Kind)| {
+            (kind.realm.namespace == namespace).then_some(*number)
+        };
+        let numbers: Vec<_> = self.kinds.iter().filter_map(of).collect();
+        for number in numbers {
+            self.evict(number);
+        }
+    }
+
+    fn evict(&mut self, number: KindNumber) {
+        let Some(kind) = self.kinds.remove(&number) else {
+            return;
+        };
+        self.held.subtract(kind.bytes());
+        self.others.add(&kind.figures);
+        let hash = hash(&self.hasher, kind.realm, &kind.name);
+        if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == number) {
+            entry.remove();
+        }
+    }
 }
 
-fn hash(hasher: &FixedState, protocol: Protocol, name: &[u8]) -> u64 {
-    hasher.hash_one((protocol, name))
+fn hash(hasher: &FixedState, realm: Realm, name: &[u8]) -> u64 {
+    hasher.hash_one((realm, name))
 }
 
 impl Kind {
-    fn is(&self, protocol: Protocol, name: &[u8]) -> bool {
-        self.protocol == protocol && self.name == name
+    fn is(&self, realm: Realm, name: &[u8]) -> bool {
+        self.realm == realm && self.name == name
     }
 
     /// Approximate memory, including the counters of the protocol and the entries in the tables.
@@ -214,5 +239,25 @@ impl Kind {
             + heap(self.name.len())
             + hashed(size_of::<(KindNumber, Self)>())
             + hashed(4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Protocol;
+
+    #[test]
+    fn a_namespace_that_is_removed_leaves_no_kinds_to_the_next_one_with_its_number() {
+        let mut kinds = Kinds::new(7, &Held::default());
+        let [shop, other] = [Namespace(1), Namespace(2)];
+        for namespace in [shop, other, shop] {
+            let name = [b'k', u8::try_from(kinds.made).unwrap()];
+            kinds.make(namespace.realm(Protocol::FAKTORY), &name);
+        }
+        kinds.forget(shop);
+        let left = |of| kinds.page(Some(of), 0, 9).0.len();
+        assert_eq!((left(shop), left(other)), (0, 1));
+        assert_eq!((kinds.kinds.len(), kinds.by_name.len()), (1, 1));
     }
 }

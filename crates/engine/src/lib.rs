@@ -39,6 +39,7 @@
 
 mod batches;
 mod bodies;
+mod by_namespace;
 mod change;
 mod claim;
 mod clients;
@@ -60,6 +61,7 @@ mod jobs;
 mod kinds;
 mod limits;
 mod meta;
+mod namespaces;
 mod on_dead;
 mod outcome;
 mod query;
@@ -92,8 +94,9 @@ pub use glob::Glob;
 pub use history::{Ended, EndedWorker, Ending, Excerpt, HistoryRules, Origin, Output};
 pub use ids::*;
 pub use jobs::*;
-pub use limits::Limits;
+pub use limits::{Limits, NamespaceLimits, PushRate};
 pub use meta::EngineMeta;
+pub use namespaces::{NAMESPACE_SEPARATOR, NamespaceImage, is_valid_name};
 pub use on_dead::OnDead;
 pub use outcome::*;
 pub use query::*;

@@ -1,5 +1,7 @@
 //! All limits of the engine, and the defaults. The server sets them from the configuration.
 
+use serde::{Deserialize, Serialize};
+
 use crate::history::HistoryRules;
 
 /// Limits and periods. The engine checks each limit before it allocates anything.
@@ -91,5 +93,37 @@ impl Default for Limits {
             page_max: 200,
             history: HistoryRules::default(),
         }
+    }
+}
+
+/// What the clients of a namespace may use together; `None` = no more than the daemon's own limits allow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct NamespaceLimits {
+    /// Jobs in all states.
+    pub jobs_max: Option<u64>,
+    /// Bytes of jobs.
+    pub job_bytes_max: Option<u64>,
+    /// Queues.
+    pub queues_max: Option<u32>,
+    /// Connections, of clients with a protocol.
+    pub clients_max: Option<u32>,
+    /// Accepted pushes.
+    pub pushes: Option<PushRate>,
+}
+
+/// A number of pushes in each period, evenly, after a burst of as many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct PushRate {
+    /// Jobs, at least 1.
+    pub jobs: u32,
+    /// Milliseconds, at least 1.
+    pub per_ms: u64,
+}
+
+impl PushRate {
+    /// Microseconds between two pushes that are even.
+    pub(crate) const fn interval_us(self) -> u64 {
+        let jobs = if self.jobs == 0 { 1 } else { self.jobs };
+        self.per_ms.saturating_mul(1_000) / jobs as u64
     }
 }

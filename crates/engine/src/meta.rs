@@ -34,7 +34,7 @@ pub struct EngineMeta {
     pub clock: Clock,
     /// The counters of all protocols together.
     pub totals: Totals,
-    /// The counters of each protocol since the last flush, in order of protocol.
+    /// The counters of each protocol in the namespace without a name since the last flush, in order of protocol.
     pub protocols: Vec<(Protocol, Totals)>,
 }
 
@@ -182,7 +182,7 @@ impl Meta {
 
     // ---- counters --------------------------------------------------------------------------------------------------
 
-    /// Adds an event of a job of this protocol to the counters.
+    /// Adds an event of a job of this protocol, in the namespace without a name, to the counters.
     #[inline]
     pub(crate) fn count(&mut self, protocol: Protocol, add: impl Fn(&mut Totals)) {
         add(&mut self.kept.totals);
@@ -206,22 +206,10 @@ impl Meta {
         protocols.insert(at, (protocol, totals));
     }
 
-    /// Adds a worker that missed heartbeats to the counters.
-    pub(crate) fn count_lost_worker(&mut self, protocol: Option<Protocol>) {
-        match protocol {
-            Some(protocol) => self.count(protocol, |totals| totals.workers_lost += 1),
-            None => self.kept.totals.workers_lost += 1,
-        }
-    }
-
-    /// The counters of this protocol.
-    pub(crate) fn totals_of(&self, protocol: Protocol) -> Totals {
-        let totals = self
-            .kept
-            .protocols
-            .iter()
-            .find(|(other, _)| *other == protocol);
-        totals.map(|(_, totals)| *totals).unwrap_or_default()
+    /// Adds an event to the counters of all protocols together only: that of a namespace with a name, which has
+    /// counters of its own, or of no protocol.
+    pub(crate) fn count_beside(&mut self, add: impl Fn(&mut Totals)) {
+        add(&mut self.kept.totals);
     }
 
     /// Resets the counters of this protocol.

@@ -6,11 +6,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Order;
-use crate::ids::{ClientId, JobId, Priority, Protocol, Protocols, Timestamp};
+use crate::ids::{ClientId, JobId, Namespace, Priority, Protocol, Protocols, Timestamp};
 use crate::jobs::{Job, JobStateKind};
+use crate::limits::NamespaceLimits;
 use crate::queues::{Codec, QueueFigures, QueueRules, Throttle};
 pub use crate::queues::{KeyRow, PolicyRow};
 pub use crate::reason::{LeaseHolder, Turn, Why};
+use crate::refusal::Capacity;
 use crate::request::{Cursor, Filter, JobRef, Mutation, QueueKind, WorkerState};
 
 /// Reads state without modifying it. Listings return a page per request. A client with a protocol sees the
@@ -154,6 +156,14 @@ pub enum Query {
         /// The most kinds to return.
         limit: u32,
     },
+    /// List the namespaces that the client sees, by number, with what each uses: first that without a name.
+    /// Reply: `Namespaces`.
+    Namespaces {
+        /// The end of the previous page.
+        after: Cursor,
+        /// The most rows to return.
+        limit: u32,
+    },
 }
 
 /// A job in a listing or in a reply to [`Query::Job`].
@@ -165,6 +175,8 @@ pub struct JobView {
     pub queue: Bytes,
     /// How to convert the body for a worker of another protocol.
     pub codec: Codec,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 /// A queue with a throttle in a listing.
@@ -183,6 +195,8 @@ pub struct ThrottleRow {
     /// Some of the jobs that occupy slots, longest lease first: ID, start of the lease (engine's time),
     /// holder.
     pub holders: Vec<(JobId, Timestamp, LeaseHolder)>,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 /// The figures of a queue in a listing.
@@ -192,6 +206,8 @@ pub struct FiguresRow {
     pub name: Bytes,
     /// The figures.
     pub figures: QueueFigures,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 /// The figures of a kind of job in a listing.
@@ -204,6 +220,8 @@ pub struct KindRow {
     pub name: Bytes,
     /// Events of these jobs from the delivery on.
     pub figures: QueueFigures,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 /// A batch in a reply.
@@ -235,6 +253,8 @@ pub struct BatchView {
     pub success: CallbackState,
     /// The number, which rows of the history have.
     pub id: JobId,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 /// The state of a batch's callback.
@@ -284,6 +304,8 @@ pub struct QueueRow {
     pub waiting: Option<u32>,
     /// The policy.
     pub policy: Option<Box<PolicyRow>>,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 impl QueueRow {
@@ -337,6 +359,8 @@ pub struct WorkerRow {
     pub waiting: Option<u32>,
     /// The oldest jobs of the worker: ID, queue, start of the lease (engine's time).
     pub jobs: Vec<(JobId, Bytes, Timestamp)>,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 /// A connection in a listing.
@@ -362,6 +386,8 @@ pub struct ClientRow {
     pub held: u32,
     /// True if the client is waiting for work in any form.
     pub waits: bool,
+    /// The name of the namespace; empty for that without a name.
+    pub namespace: Bytes,
 }
 
 /// The unfinished work of a daemon's clients.
@@ -405,6 +431,29 @@ pub struct Stats {
     pub schedules: u32,
     /// Batches.
     pub batches: u32,
+}
+
+/// A namespace in a listing.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct NamespaceRow {
+    /// The number.
+    pub id: Namespace,
+    /// The name; empty for that without a name.
+    pub name: Bytes,
+    /// What its clients may use.
+    pub limits: NamespaceLimits,
+    /// Jobs in all states.
+    pub jobs: u64,
+    /// Bytes counted for jobs, schedules and batches.
+    pub bytes: u64,
+    /// Queues, including those that no protocol lists.
+    pub queues: u32,
+    /// Open connections, of clients with a protocol.
+    pub clients: u32,
+    /// Pushes refused at a limit since the daemon started, and the last limit, if there was any.
+    pub refused: u64,
+    /// The limit at which a push was refused last, and when (wall clock).
+    pub refused_last: Option<(Capacity, Timestamp)>,
 }
 
 /// The figures of a protocol's jobs.
@@ -511,6 +560,12 @@ totals! {
 }
 
 impl Totals {
+    /// The sum of two sets of counters.
+    #[must_use]
+    pub fn sum(&self, other: &Self) -> Self {
+        self.merged(other, u64::saturating_add)
+    }
+
     /// Merges two sets of counters element by element.
     #[must_use]
     pub fn merged(&self, other: &Self, merge: fn(u64, u64) -> u64) -> Self {

@@ -87,6 +87,18 @@ pub enum Capacity {
     BodyBytes,
     /// Ready jobs of the same key of a queue.
     KeyJobs,
+    /// Namespaces.
+    Namespaces,
+    /// Jobs of the namespace.
+    NamespaceJobs,
+    /// Bytes of the namespace's jobs.
+    NamespaceBytes,
+    /// Queues of the namespace.
+    NamespaceQueues,
+    /// Connections of the namespace.
+    NamespaceClients,
+    /// Pushes of the namespace in a period.
+    NamespacePushes,
 }
 
 /// The kind of object that a command names.
@@ -104,6 +116,8 @@ pub enum Thing {
     Worker,
     /// A connection.
     Client,
+    /// A namespace.
+    Namespace,
 }
 
 impl Refusal {
@@ -188,6 +202,20 @@ impl fmt::Display for Excess {
             Capacity::Subscriptions => write!(f, "limit of queues of a client reached: {limit}"),
             Capacity::NameBytes => write!(f, "name of {held} bytes, limit {limit}"),
             Capacity::BodyBytes => write!(f, "body of {held} bytes, limit of the queue {limit}"),
+            Capacity::Namespaces => write!(f, "limit of namespaces reached: {limit}"),
+            Capacity::NamespaceJobs => write!(f, "namespace is full: jobs {held}, limit {limit}"),
+            Capacity::NamespaceBytes => {
+                write!(f, "namespace is full: bytes of jobs {held}, limit {limit}")
+            }
+            Capacity::NamespaceQueues => {
+                write!(f, "limit of queues of the namespace reached: {limit}")
+            }
+            Capacity::NamespaceClients => {
+                write!(f, "limit of connections of the namespace reached: {limit}")
+            }
+            Capacity::NamespacePushes => {
+                write!(f, "limit of pushes of the namespace reached: {limit}")
+            }
         }
     }
 }
@@ -201,6 +229,7 @@ impl fmt::Display for Thing {
             Self::Queue => "queue",
             Self::Worker => "worker",
             Self::Client => "connection",
+            Self::Namespace => "namespace",
         })
     }
 }

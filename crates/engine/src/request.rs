@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::ids::{JobId, Priority, Protocol, Timestamp, Token};
+use crate::ids::{JobId, Namespace, Priority, Protocol, Realm, Timestamp, Token};
 use crate::jobs::{Expiry, JobState, JobStateKind, KeyUntil, OnExpiry, Retry};
 
 /// The peer of a connection.
@@ -16,6 +16,19 @@ pub struct ClientInfo {
     pub protocol: Option<Protocol>,
     /// A small number for display: gearmand shows a file descriptor here.
     pub number: u32,
+    /// The name of the namespace that it is in; `None` and the empty name are the namespace without a name. A
+    /// client without a protocol is in no namespace with `None`: it sees them all, and names things in that
+    /// without a name.
+    pub namespace: Option<Box<str>>,
+}
+
+impl ClientInfo {
+    /// Returns true for a producer or a worker of a fleet: not for a request over HTTP, which may be an operator's, and
+    /// not for a client without a protocol.
+    pub(crate) fn is_of_fleet(&self) -> bool {
+        self.protocol
+            .is_some_and(|protocol| protocol != Protocol::HTTP)
+    }
 }
 
 /// A queue a client can work on, and the terms for jobs that it receives from it.
@@ -122,6 +135,8 @@ pub struct NewJob {
     pub past: Option<Box<Past>>,
     /// The ended job that is run again as this one, for the rows of the history.
     pub again_of: Option<JobId>,
+    /// The namespace of the queue. The engine sets it in the commands of clients.
+    pub namespace: Namespace,
 }
 
 /// A job's history on another server, for imports. A schedule's template has no history.
@@ -162,7 +177,12 @@ impl NewJob {
             past: None,
             again_of: None,
             batch: None,
+            namespace: Namespace::UNNAMED,
         }
+    }
+
+    pub(crate) const fn realm(&self) -> Realm {
+        self.namespace.realm(self.protocol)
     }
 
     /// Moves all times that use the engine's time, for a move to another engine.
@@ -179,7 +199,7 @@ impl NewJob {
 
     /// The memory used by the template, in bytes.
     pub(crate) fn weight_bytes(&self) -> u64 {
-        const FIXED: usize = 375;
+        const FIXED: usize = 383;
         let names = [
             Some(&self.queue),
             self.name.as_ref(),

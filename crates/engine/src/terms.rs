@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::claim::Claim;
 use crate::command::{
-    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, QueueCommand,
-    ScheduleCommand, TakeCommand, WorkerCommand,
+    BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, LeaseCommand, NamespaceCommand,
+    QueueCommand, ScheduleCommand, TakeCommand, WorkerCommand,
 };
 use crate::condition::Condition;
 use crate::ids::Tag;
@@ -42,7 +42,8 @@ impl Command {
             | Self::Worker(_)
             | Self::Query(_)
             | Self::Claim(_) => Needs::Nothing,
-            Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Run(_))
+            Self::Namespace(NamespaceCommand::Set { .. })
+            | Self::Schedule(ScheduleCommand::Set(_) | ScheduleCommand::Run(_))
             | Self::Batch(BatchCommand::New(_)) => Needs::Room,
             Self::Bulk(_) => Needs::ToRespond,
             Self::Job(_)
@@ -50,6 +51,7 @@ impl Command {
             | Self::Queue(_)
             | Self::Schedule(_)
             | Self::Batch(_)
+            | Self::Namespace(_)
             | Self::Barrier => Needs::ToAnswer,
         }
     }
@@ -76,6 +78,7 @@ impl Command {
             | Self::Queue(_)
             | Self::Schedule(ScheduleCommand::Run(_) | ScheduleCommand::Pause { .. })
             | Self::Worker(WorkerCommand::SetState { .. } | WorkerCommand::Drain)
+            | Self::Namespace(_)
             | Self::Bulk(_) => Some(Right::Administer),
             Self::Query(query) => query.right(),
             Self::Client(_) | Self::Take(TakeCommand::Unwait) | Self::Barrier | Self::Claim(_) => {
@@ -114,6 +117,7 @@ impl Command {
             | Self::Queue(_)
             | Self::Schedule(_)
             | Self::Batch(_)
+            | Self::Namespace(_)
             | Self::Worker(_) => tag.wants_answer(),
         }
     }
@@ -230,6 +234,7 @@ impl Command {
             | Self::Worker(_)
             | Self::Bulk(BulkCommand::Flush { .. } | BulkCommand::ReadKeys { .. })
             | Self::Query(_)
+            | Self::Namespace(_)
             | Self::Barrier => {}
         }
     }

@@ -1,6 +1,7 @@
 //! `[eventmq]`: the addresses of its roles, the section's checks, and the sessions that it makes.
 //! `config/windlass.toml` explains each key to the operator.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,15 +11,16 @@ use windlass_config::{ByteSize, Error, Period, Secret, Tls, credential, positive
 use windlass_engine::{Clash, NewJob, QueueKind, Select};
 use windlass_session::Listen;
 use windlass_session::protocol::{
-    Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol, Publications, SessionFactory,
+    Daemon, EndedJob, Endpoint, ImportTerms, Listener, NamedNamespace, Protocol, Publications,
+    SessionFactory,
 };
 use windlass_zmtp::curve::CurvePublicKey;
-use windlass_zmtp::{Access, ConnectionRegistry, Role, Zmtp};
+use windlass_zmtp::{Access, ConnectionRegistry, NamespaceLogin, Role, Zmtp};
 
 use crate::bridge::EventmqOrigin;
-use crate::elsewhere::Elsewhere;
-use crate::publish::{Exchange, SubscriberSpeaker};
-use crate::session::{Directory, EventmqSpeaker, Settings, without_headers};
+use crate::elsewhere::Everywhere;
+use crate::publish::SubscriberSpeaker;
+use crate::session::{EventmqSpeaker, Others, Settings, without_headers};
 
 /// The protocol's name.
 const NAME: &str = "eventmq";
@@ -60,6 +62,8 @@ windlass_config::section! {
         pub curve_secret_key_file: PathBuf,
         /// The keys of clients that may connect with CURVE; empty for all.
         pub curve_clients: Vec<CurvePublicKey>,
+        /// The logins that tell a client's namespace, by its name.
+        pub namespaces: BTreeMap<String, NamespaceLogin>,
         /// The time between two heartbeats to a worker or scheduler.
         pub heartbeat: Period = Period::from_secs(3),
         /// The silence after which a worker or scheduler counts as dead; 0 = never.
@@ -142,8 +146,7 @@ struct RoleListen<'a> {
 #[derive(Debug)]
 struct Shared {
     registry: Arc<ConnectionRegistry>,
-    directory: Arc<Directory>,
-    exchange: Arc<Exchange>,
+    everywhere: Arc<Everywhere>,
 }
 
 /// What connections may be besides clients, workers and schedulers.
@@ -196,6 +199,7 @@ impl Eventmq {
             password_file,
             curve_secret_key_file,
             curve_clients,
+            namespaces,
             ..
         } = self;
         let access = Access {
@@ -205,12 +209,10 @@ impl Eventmq {
             password_file,
             curve_secret_key_file,
             curve_clients,
+            namespaces,
         };
-        let mechanism = access.mechanism(daemon.random)?;
-        Ok(windlass_zmtp::Settings {
-            mechanism,
-            ..self.zmtp.settings(role, daemon.outbound_bytes_max)
-        })
+        let settings = self.zmtp.settings(role, daemon.outbound_bytes_max);
+        Ok(settings.with(access.guests(daemon.random)?))
     }
 
     /// The settings of a role's connections.
@@ -221,6 +223,7 @@ impl Eventmq {
         daemon: &Daemon,
     ) -> Result<Settings, Error> {
         let disconnect = self.disconnect && role == ServedRole::Administrators;
+        let own = shared.everywhere.within(None);
         let side = if role == ServedRole::Subscribers {
             Role::Pub
         } else {
@@ -234,8 +237,9 @@ impl Eventmq {
             failure_values: daemon.failure_values.clone(),
             bridge: Arc::clone(&daemon.bridge),
             zmtp: Arc::new(self.transport(side, daemon)?),
-            directory: Arc::clone(&shared.directory),
-            exchange: Arc::clone(&shared.exchange),
+            directory: Arc::clone(&own.directory),
+            exchange: Arc::clone(&own.exchange),
+            others: None,
         })
     }
 
@@ -246,17 +250,20 @@ impl Eventmq {
         daemon: &Daemon,
     ) -> Result<SessionFactory, Error> {
         let registry = Arc::clone(&shared.registry);
-        let (settings, daemon) = (
-            Arc::new(self.settings(role, shared, daemon)?),
-            daemon.clone(),
-        );
+        let settings = Arc::new(Settings {
+            others: Some(Arc::new(Others::new(Arc::clone(&shared.everywhere)))),
+            ..self.settings(role, shared, daemon)?
+        });
+        let daemon = daemon.clone();
         if role == ServedRole::Subscribers {
             return Ok(registry.sessions(move |info, registration| {
-                Box::new(SubscriberSpeaker::session(&settings, info, registration))
+                let settings = settings.within(info.namespace.as_deref());
+                Box::new(SubscriberSpeaker::session(settings, info, registration))
             }));
         }
         Ok(registry.sessions(move |info, registration| {
-            let (settings, random) = (Arc::clone(&settings), (daemon.random)());
+            let settings = settings.within(info.namespace.as_deref());
+            let random = (daemon.random)();
             daemon.under_aliases(EventmqSpeaker::session(
                 settings,
                 info,
@@ -321,6 +328,10 @@ impl Protocol for Eventmq {
             .collect()
     }
 
+    fn namespaces(&self) -> Vec<NamedNamespace> {
+        NamedNamespace::each("eventmq.namespaces", self.namespaces.keys())
+    }
+
     fn tls(&self) -> Option<&Tls> {
         Some(&self.tls)
     }
@@ -339,14 +350,7 @@ impl Protocol for Eventmq {
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
-        let (directory, exchange) = (
-            Arc::new(Directory::new((daemon.random)())),
-            Arc::<Exchange>::default(),
-        );
-        let elsewhere = Arc::new(Elsewhere {
-            exchange: Arc::clone(&exchange),
-            directory: Arc::clone(&directory),
-        });
+        let everywhere = Arc::new(Everywhere::new((daemon.random)()));
         let guarded = self.transport(Role::Router, daemon)?.mechanism.is_guarded();
         let endpoint = |RoleListen {
                             role, name, listen, ..
@@ -354,10 +358,9 @@ impl Protocol for Eventmq {
             let registry = Arc::<ConnectionRegistry>::default();
             let shared = Shared {
                 registry,
-                directory: Arc::clone(&directory),
-                exchange: Arc::clone(&exchange),
+                everywhere: Arc::clone(&everywhere),
             };
-            let publications = Some(Arc::<Elsewhere>::clone(&elsewhere) as Arc<dyn Publications>);
+            let publications = Some(Arc::<Everywhere>::clone(&everywhere) as Arc<dyn Publications>);
             let sessions = self.sessions(role, &shared, daemon)?;
             let endpoint = Endpoint::new(name, listen.to_vec(), sessions, Arc::new(shared));
             Ok(Endpoint {
@@ -394,8 +397,7 @@ mod tests {
     fn shared() -> Shared {
         Shared {
             registry: Arc::default(),
-            directory: Arc::default(),
-            exchange: Arc::default(),
+            everywhere: Arc::new(Everywhere::new(0)),
         }
     }
 

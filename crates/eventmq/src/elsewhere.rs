@@ -3,10 +3,11 @@
 //!
 //! A message is its kind, one byte, and what that kind has: see [`Kind`].
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use windlass_engine::{ClientId, Protocol};
+use windlass_session::ByNamespace;
 use windlass_session::protocol::Publications;
 
 use crate::publish::Exchange;
@@ -26,13 +27,129 @@ pub(crate) enum Kind {
     ToSchedulers = 2,
     /// A daemon's workers and schedulers, as JSON.
     Connected = 3,
+    /// The name of a namespace, with its length in one byte; a message that concerns it alone.
+    Within = 4,
 }
 
-/// What EventMQ's connections of this daemon share with those of others.
+/// What EventMQ's connections of a namespace at this daemon share with those of others.
 #[derive(Debug)]
 pub(crate) struct Elsewhere {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) directory: Arc<Directory>,
+}
+
+/// The same of all namespaces.
+pub(crate) struct Everywhere {
+    /// Distinguishes the daemons of a cluster.
+    number: u64,
+    unnamed: Arc<Elsewhere>,
+    named: ByNamespace<Elsewhere>,
+    elsewhere: OnceLock<ToOthers>,
+}
+
+impl Everywhere {
+    /// Of a daemon. No other daemon's has this number.
+    pub(crate) fn new(number: u64) -> Self {
+        Self {
+            number,
+            unnamed: Arc::new(Elsewhere::new(number)),
+            named: ByNamespace::default(),
+            elsewhere: OnceLock::new(),
+        }
+    }
+
+    /// That of a namespace.
+    pub(crate) fn within(&self, namespace: Option<&str>) -> Arc<Elsewhere> {
+        let Some(name) = namespace else {
+            return Arc::clone(&self.unnamed);
+        };
+        self.named.get_or(name, || {
+            let new = Elsewhere::new(self.number);
+            if let Some(send) = self.elsewhere.get() {
+                new.forward(within(name, send));
+            }
+            new
+        })
+    }
+}
+
+/// Sends messages that concern a namespace alone.
+fn within(name: &str, send: &ToOthers) -> Box<dyn Fn(Bytes) + Send + Sync> {
+    let (name, send) = (Box::<str>::from(name), Arc::clone(send));
+    Box::new(move |message| send(addressed(&name, &message)))
+}
+
+/// A message that concerns a namespace alone. Names have 64 bytes at most.
+fn addressed(name: &str, message: &[u8]) -> Bytes {
+    let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
+    Kind::Within.message(&[&[length], name.as_bytes(), message])
+}
+
+/// The namespace that a message concerns, and the message.
+fn addressee(mut rest: Bytes) -> Option<(String, Bytes)> {
+    let length = usize::from(rest.try_get_u8().ok()?);
+    if rest.len() < length {
+        return None;
+    }
+    let name = rest.split_to(length);
+    Some((String::from_utf8(name.into()).ok()?, rest))
+}
+
+impl std::fmt::Debug for Everywhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Everywhere")
+            .field("unnamed", &self.unnamed)
+            .field("named", &self.named)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Elsewhere {
+    fn new(number: u64) -> Self {
+        Self {
+            exchange: Arc::default(),
+            directory: Arc::new(Directory::new(number)),
+        }
+    }
+}
+
+impl Publications for Everywhere {
+    fn protocol(&self) -> Protocol {
+        Protocol::EVENTMQ
+    }
+
+    fn receive(&self, message: &Bytes) -> (Vec<ClientId>, Bytes) {
+        match Kind::of(message) {
+            Some((Kind::Within, rest)) => match addressee(rest) {
+                Some((name, message)) => self.within(Some(&name)).receive(&message),
+                None => Default::default(),
+            },
+            Some(_) | None => self.unnamed.receive(message),
+        }
+    }
+
+    /// The namespaces with a name announce theirs in messages of their own.
+    fn announce(&self) -> Option<Bytes> {
+        for (name, known) in self.named.all() {
+            let message = known.announce();
+            if let Some((message, send)) = message.zip(self.elsewhere.get()) {
+                send(addressed(&name, &message));
+            }
+        }
+        self.unnamed.announce()
+    }
+
+    fn forward(&self, send: Box<dyn Fn(Bytes) + Send + Sync>) {
+        let send = ToOthers::from(send);
+        let to_all = Arc::clone(&send);
+        self.unnamed
+            .forward(Box::new(move |message| to_all(message)));
+        // Before the list is read: a namespace that comes later finds it.
+        let _ = self.elsewhere.set(Arc::clone(&send));
+        for (name, known) in self.named.all() {
+            known.forward(within(&name, &send));
+        }
+    }
 }
 
 impl Kind {
@@ -52,6 +169,7 @@ impl Kind {
             Self::ToScheduler,
             Self::ToSchedulers,
             Self::Connected,
+            Self::Within,
         ];
         let kind = all
             .into_iter()
@@ -83,6 +201,8 @@ impl Publications for Elsewhere {
                 self.directory.learn(&rest);
                 Default::default()
             }
+            // There is no namespace in a namespace.
+            Kind::Within => Default::default(),
         }
     }
 
@@ -110,12 +230,7 @@ mod tests {
 
     /// EventMQ's part of two daemons that send one another everything.
     fn two() -> [Arc<Elsewhere>; 2] {
-        [1, 2].map(|number| {
-            Arc::new(Elsewhere {
-                exchange: Arc::default(),
-                directory: Arc::new(Directory::new(number)),
-            })
-        })
+        [1, 2].map(|number| Arc::new(Elsewhere::new(number)))
     }
 
     /// What leaves a daemon.
@@ -204,6 +319,36 @@ mod tests {
             one.directory.report_workers().workers.is_empty()
         });
         assert!(silent.is_some());
+    }
+
+    #[test]
+    fn namespaces_announce_their_workers_to_themselves() {
+        let [one, two] = [1, 2].map(Everywhere::new);
+        let shop = two.within(Some("shop"));
+        let sent = Arc::<Mutex<Vec<Bytes>>>::default();
+        let to = Arc::clone(&sent);
+        two.forward(Box::new(move |message| to.lock().unwrap().push(message)));
+        let (worker, now) = (Bytes::from_static(b"w"), Timestamp(1));
+        let _listed = shop
+            .directory
+            .enter(worker, Some(Vec::new()), ClientId(9), now);
+        assert_eq!(two.announce(), None, "nothing without a namespace");
+        for message in sent.lock().unwrap().drain(..) {
+            one.receive(&message);
+        }
+        let workers = |name| {
+            let report = one.within(name).directory.report_workers();
+            report.workers.len()
+        };
+        let names = [None, Some("shop"), Some("staging")];
+        assert_eq!(names.map(workers), [0, 1, 0]);
+        let late = two.within(Some("staging"));
+        late.directory.send_to_other_schedulers(&Bytes::new());
+        let message = sent.lock().unwrap().pop().unwrap();
+        assert_eq!(&message[..], b"\x04\x07staging\x02");
+        for cut in [&b"\x04"[..], b"\x04\x07sta", b"\x04\x01\xff\x02"] {
+            assert!(one.receive(&Bytes::from_static(cut)).0.is_empty());
+        }
     }
 
     #[test]

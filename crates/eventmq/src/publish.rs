@@ -108,7 +108,7 @@ pub type SubscriberSession = Conversation<SubscriberSpeaker>;
 /// The PUB's side of it.
 #[derive(Debug)]
 pub struct SubscriberSpeaker {
-    exchange: Arc<Exchange>,
+    settings: Arc<Settings>,
     link: Link,
     topics: Arc<Topics>,
     /// Its number, once it is in the exchange.
@@ -118,7 +118,7 @@ pub struct SubscriberSpeaker {
 impl SubscriberSpeaker {
     /// The session of a connection that was just accepted. `registration` is its place in the listener's registry.
     pub fn session(
-        settings: &Settings,
+        settings: Arc<Settings>,
         info: ClientInfo,
         registration: Registration,
     ) -> SubscriberSession {
@@ -127,8 +127,8 @@ impl SubscriberSpeaker {
             settings.section.topic_bytes_max.bytes(),
         );
         let speaker = Self {
-            exchange: Arc::clone(&settings.exchange),
             link: Link::new(Arc::clone(&settings.zmtp), registration),
+            settings,
             topics: Arc::new(Topics(Mutex::new(topics))),
             entered: None,
         };
@@ -148,6 +148,10 @@ impl Speaker for SubscriberSpeaker {
 
     type Question = Infallible;
 
+    fn awaits_login(&self) -> bool {
+        self.link.awaits_login()
+    }
+
     fn open(&mut self, talk: &mut Talk<'_, Infallible>) {
         self.link.open(talk.now(), talk.bytes());
     }
@@ -158,8 +162,9 @@ impl Speaker for SubscriberSpeaker {
         talk: &mut Talk<'_, Infallible>,
     ) -> Result<Read, Reason> {
         match self.link.read(talk.now(), input, talk.bytes())? {
-            Some(Event::Ready(_)) => {
-                self.exchange.enter(talk.client(), &self.topics);
+            Some(Event::Ready(ready)) => {
+                self.settings = self.settings.entered(&ready, talk);
+                self.settings.exchange.enter(talk.client(), &self.topics);
                 self.entered = Some(talk.client());
             }
             Some(Event::Subscribe(topic)) => {
@@ -184,7 +189,7 @@ impl Speaker for SubscriberSpeaker {
     /// Leaves the exchange.
     fn ended(&mut self) {
         if let Some(client) = self.entered.take() {
-            self.exchange.leave(client);
+            self.settings.exchange.leave(client);
         }
     }
 

@@ -189,7 +189,7 @@ impl Book {
         // The last day is what people look at most: it gets three times as long.
         let longer = self.patience(3 * time);
         let mut reader = self.shelf.reader()?;
-        let conditions = hours.conditions();
+        let conditions = hours.conditions(&reader.dialect());
         let files = reader.files()?.into_iter();
         let files: Vec<FileId> = files
             .filter(|file| file.is_within(hours.from_ms, hours.until_ms))

@@ -16,10 +16,11 @@ pub(crate) const OWNER: Owner = Owner {
 };
 
 /// Each takes an empty shelf.
-pub(crate) const ALL: [fn(&Arc<dyn Shelf>); 6] = [
+pub(crate) const ALL: [fn(&Arc<dyn Shelf>); 7] = [
     a_row_is_read_as_the_engine_wrote_it,
     bytes_and_long_names_are_found_as_they_were_sent,
     each_condition_selects_its_rows,
+    namespaces_are_told_apart_also_where_queues_have_one_name,
     an_answer_with_large_bodies_has_fewer_rows,
     hours_count_what_ended_and_how_long_it_took,
     each_commit_is_written_once_and_another_store_begins_anew,
@@ -62,6 +63,7 @@ pub(crate) fn ended(job: u64, ended_at: u64) -> Ended {
         body: None,
         result: None,
         output: None,
+        namespace: "".into(),
     }
 }
 
@@ -128,6 +130,7 @@ fn a_row_is_read_as_the_engine_wrote_it(shelf: &Arc<dyn Shelf>) {
         body: Excerpt::of(b"[1,2]", 3),
         result: Excerpt::of(&[0xfe, 1], 9),
         output: Excerpt::of(b"", 9),
+        namespace: "shop".into(),
         ..ended(12, 2 * DAY_MS - 1)
     };
     let book = book(shelf, std::slice::from_ref(&written));
@@ -141,6 +144,7 @@ fn a_row_is_read_as_the_engine_wrote_it(shelf: &Arc<dyn Shelf>) {
         (&row.queue, &row.unique, &row.key),
         (&written.queue, &written.unique, &written.key)
     );
+    assert_eq!(row.namespace, written.namespace);
     assert_eq!(
         (row.pushed_at, row.due_at),
         (Some(DAY_MS), Some(DAY_MS + 5))
@@ -302,6 +306,92 @@ fn each_condition_selects_its_rows(shelf: &Arc<dyn Shelf>) {
     for (question, expected) in table {
         assert_eq!(asked(question.clone()), expected, "{question:?}");
     }
+}
+
+fn namespaces_are_told_apart_also_where_queues_have_one_name(shelf: &Arc<dyn Shelf>) {
+    const OTHER: &[u8] = &[b'q', 0xff];
+    let mut rows: Vec<Ended> = (1..=7).map(|job| ended(job, DAY_MS + job)).collect();
+    for (row, namespace) in rows.iter_mut().zip(["", "shop", "shop", "lab", ""]) {
+        row.namespace = namespace.into();
+    }
+    for row in &mut rows[4..] {
+        row.queue = OTHER.into();
+        row.kind = "".into();
+    }
+    rows[5].namespace = "shop".into();
+    rows[6].namespace = "lab".into();
+    let book = book(shelf, &rows);
+    let some = |text: &'static [u8]| Some(Bytes::from(text));
+    type Case = (Option<&'static [u8]>, Option<&'static [u8]>, &'static [u64]);
+    let table: [Case; 12] = [
+        (None, None, &[7, 6, 5, 4, 3, 2, 1]),
+        (None, Some(b"mail"), &[4, 3, 2, 1]),
+        (None, Some(OTHER), &[7, 6, 5]),
+        (Some(b""), None, &[5, 1]),
+        (Some(b""), Some(b"mail"), &[1]),
+        (Some(b""), Some(OTHER), &[5]),
+        (Some(b"shop"), None, &[6, 3, 2]),
+        (Some(b"shop"), Some(b"mail"), &[3, 2]),
+        (Some(b"shop"), Some(OTHER), &[6]),
+        (Some(b"lab"), Some(b"mail"), &[4]),
+        (Some(b"shop"), Some(b"shop/mail"), &[]),
+        (Some(b"nowhere"), None, &[]),
+    ];
+    for (namespace, queue, expected) in table {
+        let question = Question {
+            namespace: namespace.and_then(some),
+            queue: queue.and_then(some),
+            ..Question::default()
+        };
+        let found = jobs(&book.ask(&question).unwrap());
+        assert_eq!(found, expected, "{question:?}");
+        let hours = Hours {
+            until_ms: u64::MAX,
+            namespace: question.namespace,
+            queue: question.queue,
+            ..Hours::default()
+        };
+        let rows = book.hours(&hours).unwrap().rows;
+        let done: u64 = rows.iter().map(|row| row.done).sum();
+        assert_eq!(done, expected.len() as u64, "{hours:?}");
+    }
+    let all = Hours {
+        until_ms: u64::MAX,
+        ..Hours::default()
+    };
+    let rows = book.hours(&all).unwrap().rows;
+    let shown: Vec<_> = rows
+        .iter()
+        .map(|row| (row.name(), &*row.namespace, row.done))
+        .collect();
+    let [mail, other] = [Bytes::from("mail"), Bytes::from(OTHER)];
+    let expected: [(Bytes, &[u8], u64); 6] = [
+        (mail.clone(), b"lab", 1),
+        (other.clone(), b"lab", 1),
+        (mail.clone(), b"", 1),
+        (other.clone(), b"", 1),
+        (mail, b"shop", 2),
+        (other, b"shop", 1),
+    ];
+    assert_eq!(shown, expected);
+    // A queue stands for the kind of jobs without one.
+    let of = |namespace: Option<&'static str>, queue, kind| {
+        let hours = Hours {
+            until_ms: u64::MAX,
+            namespace: namespace.map(Into::into),
+            queue,
+            kind,
+            ..Hours::default()
+        };
+        let kinds = book.kinds(&hours).unwrap().rows.into_iter();
+        kinds.map(|row| row.done).collect::<Vec<_>>()
+    };
+    assert_eq!(of(None, some(b"shop/mail"), None), [0; 0]);
+    assert_eq!(of(None, some(b"mail"), None), [2, 1, 1]);
+    assert_eq!(of(None, None, some(OTHER)), [1, 1, 1]);
+    assert_eq!(of(Some("shop"), None, some(OTHER)), [1]);
+    assert_eq!(of(Some("shop"), None, some(b"SendMail")), [2]);
+    assert_eq!(of(Some(""), some(OTHER), some(OTHER)), [1]);
 }
 
 fn an_answer_with_large_bodies_has_fewer_rows(shelf: &Arc<dyn Shelf>) {

@@ -35,14 +35,24 @@ CREATE TABLE IF NOT EXISTS ended (
   deliveries INTEGER NOT NULL, failures INTEGER NOT NULL, submits INTEGER NOT NULL, batch INTEGER, schedule INTEGER,
   again_of INTEGER,
   error TEXT, message TEXT, backtrace TEXT, attempts TEXT, progress_done INTEGER, progress_of INTEGER,
-  body TEXT, body_bytes INTEGER, result TEXT, result_bytes INTEGER, output TEXT, output_bytes INTEGER);
+  body TEXT, body_bytes INTEGER, result TEXT, result_bytes INTEGER, output TEXT, output_bytes INTEGER,
+  namespace TEXT);
 CREATE INDEX IF NOT EXISTS ended_queue ON ended (queue);
 CREATE INDEX IF NOT EXISTS ended_job ON ended (job);
 CREATE INDEX IF NOT EXISTS ended_name ON ended (name) WHERE name IS NOT NULL;
 CREATE INDEX IF NOT EXISTS ended_unique ON ended (unique_id) WHERE unique_id IS NOT NULL;
 CREATE TABLE IF NOT EXISTS hours (
   hour INTEGER NOT NULL, queue TEXT NOT NULL, kind TEXT NOT NULL, done INTEGER NOT NULL, failed INTEGER NOT NULL,
-  other INTEGER NOT NULL, waited TEXT NOT NULL, ran TEXT NOT NULL, PRIMARY KEY (hour, queue, kind)) WITHOUT ROWID;
+  other INTEGER NOT NULL, waited TEXT NOT NULL, ran TEXT NOT NULL, namespace TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (hour, queue, kind)) WITHOUT ROWID;
+COMMIT;
+";
+
+/// Files of earlier daemons have no column for the namespace, and nothing in them was in one with a name.
+const ADD_NAMESPACE: &str = "
+BEGIN;
+ALTER TABLE ended ADD COLUMN namespace TEXT;
+ALTER TABLE hours ADD COLUMN namespace TEXT NOT NULL DEFAULT '';
 COMMIT;
 ";
 
@@ -124,6 +134,9 @@ impl DayFile {
                 0
             }
         };
+        if !has_namespaces(&db)? {
+            db.execute_batch(ADD_NAMESPACE)?;
+        }
         Ok((db, u64::try_from(commit).unwrap_or_default()))
     }
 
@@ -208,7 +221,7 @@ fn add_hour(db: &Connection, mut hour: HourRow, place: &str) -> Result<(), Error
         }
     }
     let put =
-        format!("INSERT OR REPLACE INTO hours ({HOUR_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+        format!("INSERT OR REPLACE INTO hours ({HOUR_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
     let sums = params![
         number(hour.hour_ms),
         ToSqlOutput::Borrowed(text(&hour.queue)),
@@ -218,6 +231,7 @@ fn add_hour(db: &Connection, mut hour: HourRow, place: &str) -> Result<(), Error
         number(hour.other),
         durations_text(&hour.waited),
         durations_text(&hour.ran),
+        ToSqlOutput::Borrowed(text(&hour.namespace)),
     ];
     let put = db
         .prepare_cached(&put)
@@ -283,6 +297,31 @@ pub(crate) fn open_to_read(folder: &Path, id: FileId) -> rusqlite::Result<Option
     db.pragma_update(None, "query_only", true)?;
     let tables: i64 = db.pragma_query_value(None, "schema_version", |row| row.get(0))?;
     Ok((tables > 0).then_some(db))
+}
+
+/// Whether the tables of a file have a column for the namespace. Both got it in one transaction.
+pub(crate) fn has_namespaces(db: &Connection) -> rusqlite::Result<bool> {
+    let look = "SELECT 1 FROM pragma_table_info('ended') WHERE name = 'namespace'";
+    db.prepare(look)?.exists([])
+}
+
+/// Adds the column to the tables of a file that lack it. Rows are not touched.
+pub(crate) fn add_namespaces(folder: &Path, id: FileId) -> rusqlite::Result<()> {
+    // Most files have it, and are only looked at.
+    let Some(db) = open_to_read(folder, id)? else {
+        return Ok(());
+    };
+    let version: Option<i64> = db
+        .query_row("SELECT version FROM about", [], |row| row.get(0))
+        .optional()?;
+    if version != Some(VERSION) || has_namespaces(&db)? {
+        return Ok(());
+    }
+    drop(db);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path(folder, id), flags)?;
+    db.busy_timeout(std::time::Duration::from_millis(BUSY_MS))?;
+    db.execute_batch(ADD_NAMESPACE)
 }
 
 /// Whether an error means that the file itself cannot be used, so that another one must take its place.

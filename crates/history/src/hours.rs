@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{Ended, Ending, Histogram};
+use windlass_engine::{Ended, Ending, Histogram, NAMESPACE_SEPARATOR};
 
 use crate::Error;
 use crate::file_id::HOUR_MS;
 use crate::shelf::Columns;
 
 /// The columns of the table `hours`, in order.
-pub const HOUR_COLUMNS: &str = "hour, queue, kind, done, failed, other, waited, ran";
+pub const HOUR_COLUMNS: &str = "hour, queue, kind, done, failed, other, waited, ran, namespace";
 
 /// What ended in an hour.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HourRow {
     /// Its begin, in milliseconds since 1970.
     pub hour_ms: u64,
-    /// The queue.
+    /// The queue, as the text that operators have for it: in a namespace with a name, behind that and a slash.
     pub queue: Bytes,
     /// The kind; empty: the queue.
     pub kind: Bytes,
@@ -32,6 +32,18 @@ pub struct HourRow {
     pub waited: Histogram,
     /// How long they ran.
     pub ran: Histogram,
+    /// The name of the queue's namespace; empty: that without a name.
+    pub namespace: Bytes,
+}
+
+/// The text for a queue in a namespace, which no two namespaces have for queues of the same name.
+pub(crate) fn queue_text(namespace: &Bytes, queue: &Bytes) -> Bytes {
+    if namespace.is_empty() {
+        return queue.clone();
+    }
+    [&**namespace, &[NAMESPACE_SEPARATOR], &**queue]
+        .concat()
+        .into()
 }
 
 impl HourRow {
@@ -40,16 +52,27 @@ impl HourRow {
         let mut hours = BTreeMap::new();
         for row in rows {
             let hour_ms = row.ended_at.0 / HOUR_MS * HOUR_MS;
-            let key = (hour_ms, row.queue.clone(), row.kind.clone());
+            let queue = queue_text(&row.namespace, &row.queue);
+            let key = (hour_ms, queue.clone(), row.kind.clone());
             let hour = hours.entry(key).or_insert_with(|| Self {
                 hour_ms,
-                queue: row.queue.clone(),
+                queue,
                 kind: row.kind.clone(),
+                namespace: row.namespace.clone(),
                 ..Self::default()
             });
             hour.count(row);
         }
         hours.into_values().collect()
+    }
+
+    /// The queue's name in its namespace.
+    pub fn name(&self) -> Bytes {
+        let before = match self.namespace.len() {
+            0 => 0,
+            length => length + 1,
+        };
+        self.queue.slice(before.min(self.queue.len())..)
     }
 
     fn count(&mut self, row: &Ended) {
@@ -87,6 +110,7 @@ impl HourRow {
             other: count("other")?,
             waited: durations(&bytes("waited")?),
             ran: durations(&bytes("ran")?),
+            namespace: bytes("namespace")?,
         })
     }
 
@@ -100,6 +124,7 @@ impl HourRow {
         Self {
             queue: Bytes::new(),
             kind: Bytes::new(),
+            namespace: Bytes::new(),
             ..self
         }
     }

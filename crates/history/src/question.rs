@@ -5,7 +5,7 @@ use windlass_engine::{Ending, JobId};
 
 use crate::cursor::Cursor;
 use crate::file_id::HOUR_MS;
-use crate::hours::HourRow;
+use crate::hours::{HourRow, queue_text};
 use crate::shelf::{Conditions, Dialect, number};
 
 /// Which rows. All conditions must hold.
@@ -15,7 +15,9 @@ pub struct Question {
     pub from_ms: u64,
     /// Ended before this time.
     pub until_ms: u64,
-    /// Of this queue.
+    /// Of queues of the namespace of this name; empty: of that without a name. `None`: of all.
+    pub namespace: Option<Bytes>,
+    /// Of this queue, by its name in its namespace.
     pub queue: Option<Bytes>,
     /// What they call: their kind, or their queue if they have none.
     pub kind: Option<Bytes>,
@@ -51,6 +53,7 @@ impl Default for Question {
         Self {
             from_ms: 0,
             until_ms: u64::MAX,
+            namespace: None,
             queue: None,
             kind: None,
             endings: Vec::new(),
@@ -83,6 +86,14 @@ impl Question {
         }
         if self.until_ms < u64::MAX {
             and(&mut all, &format!("ended_at < {}", number(self.until_ms)));
+        }
+        match &self.namespace {
+            Some(none) if none.is_empty() => and(&mut all, "namespace IS NULL"),
+            Some(namespace) => {
+                let mark = all.mark(namespace.clone());
+                and(&mut all, &format!("namespace = {mark}"));
+            }
+            None => {}
         }
         if let Some(kind) = &self.kind {
             let mark = all.mark(kind.clone());
@@ -175,29 +186,46 @@ pub struct Hours {
     pub from_ms: u64,
     /// Before this time, the same.
     pub until_ms: u64,
-    /// Of this queue.
+    /// Of queues of the namespace of this name; empty: of that without a name. `None`: of all.
+    pub namespace: Option<Bytes>,
+    /// Of queues of this name.
     pub queue: Option<Bytes>,
-    /// Of this kind, or of the queue of this name if its jobs have no other kind.
+    /// Of this kind, or of queues of this name if their jobs have no other kind.
     pub kind: Option<Bytes>,
 }
 
 impl Hours {
-    pub(crate) fn conditions(&self) -> Conditions {
+    pub(crate) fn conditions(&self, dialect: &Dialect) -> Conditions {
         let mut all = Conditions::default();
         let from = self.from_ms / HOUR_MS * HOUR_MS;
         all.and(&format!("hour >= {}", number(from)));
         all.and(&format!("hour < {}", number(self.until_ms)));
+        if let Some(namespace) = &self.namespace {
+            let mark = all.mark(namespace.clone());
+            all.and(&format!("namespace = {mark}"));
+        }
         if let Some(queue) = &self.queue {
-            let mark = all.mark(queue.clone());
-            all.and(&format!("queue = {mark}"));
+            let is_queue = self.is_queue(queue, &mut all, dialect);
+            all.and(&is_queue);
         }
         if let Some(kind) = &self.kind {
-            let mark = all.mark(kind.clone());
+            let is_queue = self.is_queue(kind, &mut all, dialect);
+            let kind = all.mark(kind.clone());
             all.and(&format!(
-                "CASE kind WHEN '' THEN queue ELSE kind END = {mark}"
+                "CASE kind WHEN '' THEN ({is_queue}) ELSE kind = {kind} END"
             ));
         }
         all
+    }
+
+    /// The condition for a queue of this name.
+    fn is_queue(&self, name: &Bytes, all: &mut Conditions, dialect: &Dialect) -> String {
+        if let Some(namespace) = &self.namespace {
+            let mark = all.mark(queue_text(namespace, name));
+            return format!("queue = {mark}");
+        }
+        let mark = all.mark(name.clone());
+        format!("({}) = {mark}", dialect.own_queue)
     }
 }
 

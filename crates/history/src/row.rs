@@ -78,6 +78,8 @@ pub struct Row {
     pub result: Option<Excerpt>,
     /// The first bytes of what its worker sent, if its queue keeps them.
     pub output: Option<Excerpt>,
+    /// The name of its queue's namespace; empty: that without a name.
+    pub namespace: Bytes,
 }
 
 impl Row {
@@ -114,10 +116,10 @@ pub struct Attempt {
 pub const COLUMNS: &str = "n, job, ending, ended_at, queue, protocol, name, unique_id, kind, key, pushed_at, due_at, \
     ready_at, started_at, producer, worker, worker_address, worker_protocol, deliveries, failures, submits, batch, schedule, again_of, \
     error, message, backtrace, attempts, progress_done, progress_of, body, body_bytes, result, result_bytes, output, \
-    output_bytes";
+    output_bytes, namespace";
 
 /// How many columns there are beside the number of the row.
-pub const VALUES: usize = 35;
+pub const VALUES: usize = 36;
 
 /// The values of a row that is written, in the order of [`COLUMNS`].
 pub fn values(row: &Ended) -> [Value<'_>; VALUES] {
@@ -162,6 +164,7 @@ pub fn values(row: &Ended) -> [Value<'_>; VALUES] {
         maybe(row.result.as_ref().map(|it| it.len)),
         excerpt(row.output.as_ref()),
         maybe(row.output.as_ref().map(|it| it.len)),
+        text_or_null(&row.namespace),
     ]
 }
 
@@ -257,6 +260,7 @@ pub(crate) fn read(row: &dyn Columns, at: impl Fn(i64) -> RowId) -> Result<Row, 
         body: kept(row, "body", "body_bytes")?,
         result: kept(row, "result", "result_bytes")?,
         output: kept(row, "output", "output_bytes")?,
+        namespace: bytes(row, "namespace")?,
     })
 }
 

@@ -103,6 +103,8 @@ pub struct Dialect {
     pub like: &'static str,
     /// Compares a column with the value of a mark. Uses the index of the column, if there is one.
     pub equals: fn(column: &str, mark: &str) -> String,
+    /// The name of a queue in a row of `hours`, whose column `queue` has the namespace in front of it.
+    pub own_queue: &'static str,
 }
 
 /// Conditions with their values, for which `$1` and so on stand.

@@ -1,5 +1,6 @@
 //! The history in a folder: a file of SQLite for each day and retention.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::File;
@@ -9,7 +10,9 @@ use rusqlite::Connection;
 use rusqlite::types::ToSqlOutput;
 
 use crate::Error;
-use crate::day_file::{DayFile, SqliteRow, is_damage, open_to_read, text};
+use crate::day_file::{
+    DayFile, SqliteRow, add_namespaces, has_namespaces, is_damage, open_to_read, text,
+};
 use crate::file_id::FileId;
 use crate::folder;
 use crate::position;
@@ -67,6 +70,20 @@ struct Opened {
     file: FileId,
     /// `None`: the file has no tables yet.
     db: Option<Connection>,
+    /// Whether they have a column for the namespace.
+    has_namespaces: bool,
+}
+
+impl Opened {
+    fn new(folder: &Path, file: FileId) -> rusqlite::Result<Self> {
+        let db = open_to_read(folder, file)?;
+        let has_namespaces = db.as_ref().map_or(Ok(true), has_namespaces)?;
+        Ok(Self {
+            file,
+            db,
+            has_namespaces,
+        })
+    }
 }
 
 impl Reader for FolderReader {
@@ -74,6 +91,7 @@ impl Reader for FolderReader {
         Dialect {
             like: "LIKE",
             equals: |column, mark| format!("{column} = {mark}"),
+            own_queue: "CASE namespace WHEN '' THEN queue ELSE substr(queue, length(namespace) + 2) END",
         }
     }
 
@@ -98,15 +116,22 @@ impl Reader for FolderReader {
         };
         let open = match self.open.take().filter(|open| open.file == file) {
             Some(open) => open,
-            None => Opened {
-                file,
-                db: open_to_read(&self.folder, file).map_err(failed)?,
-            },
+            None => Opened::new(&self.folder, file).map_err(failed)?,
         };
-        let Some(db) = &self.open.insert(open).db else {
+        let Opened {
+            db: Some(db),
+            has_namespaces,
+            ..
+        } = self.open.insert(open)
+        else {
             return Ok(());
         };
-        let sql = select.sql(select.table, "true").replace('$', "?");
+        let table = if *has_namespaces {
+            Cow::Borrowed(select.table)
+        } else {
+            Cow::Owned(without_namespaces(select.table))
+        };
+        let sql = select.sql(&table, "true").replace('$', "?");
         let values = select.conditions.values.iter();
         let values = values.map(|value| ToSqlOutput::Borrowed(text(value)));
         let mut statement = db.prepare(&sql).map_err(failed)?;
@@ -123,6 +148,13 @@ impl Reader for FolderReader {
     }
 }
 
+/// A table of a file of an earlier daemon, as if its rows said that they were of the namespace without a name. If the
+/// writer adds the column meanwhile, SQLite takes the first one of this name: that of the table.
+fn without_namespaces(table: &str) -> String {
+    let none = if table == "hours" { "''" } else { "NULL" };
+    format!("(SELECT *, {none} AS namespace FROM {table})")
+}
+
 struct FolderWriter {
     folder: PathBuf,
     store: u64,
@@ -132,6 +164,7 @@ struct FolderWriter {
 impl Writer for FolderWriter {
     fn position(&mut self) -> Result<u64, Error> {
         make(&self.folder)?;
+        self.add_namespaces()?;
         let position = position::read(&self.folder).filter(|it| it.store == self.store);
         Ok(position.map_or(0, |position| position.commit))
     }
@@ -173,6 +206,17 @@ impl Writer for FolderWriter {
 }
 
 impl FolderWriter {
+    /// Files of an earlier daemon get the column that they lack, so that other tools find the same columns in all. One that
+    /// cannot be changed is read as it is, and whoever writes to it tries again.
+    fn add_namespaces(&self) -> Result<(), Error> {
+        for file in folder::list(&self.folder)? {
+            if let Err(error) = add_namespaces(&self.folder, file) {
+                tracing::debug!(%file, %error, "a file of the history has no column for the namespace");
+            }
+        }
+        Ok(())
+    }
+
     fn write_to(&mut self, id: FileId, rows: &[Committed], upto: u64) -> Result<u64, Error> {
         let written = self.try_write_to(id, rows, upto);
         let Err(error) = written else { return written };
@@ -217,3 +261,6 @@ impl FolderWriter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 const prefix = document.documentElement.dataset.prefix;
 // The address without a login that it may contain: with one, the browser refuses to send.
-const api = (path) => `${location.origin}${prefix}/api/v1${path}`;
+const api = (path, at = prefix) => `${location.origin}${at}/api/v1${path}`;
 const here = location.pathname + location.search;
 const EVERY_MS = 5000;
 
@@ -33,8 +33,9 @@ function ask(question) {
 
 // ---- requests
 
-async function send(method, path, body) {
-  const response = await fetch(api(path), { method, body });
+// `at` is the prefix of a row of another namespace than the page's: a name would be looked up in the wrong one.
+async function send(method, path, body, at) {
+  const response = await fetch(api(path, at), { method, body });
   if (response.status === 401) location.reload();
   const text = await response.text();
   const isJson = (response.headers.get("Content-Type") ?? "").includes("json");
@@ -290,7 +291,8 @@ document.addEventListener("click", async (event) => {
   if (button?.dataset.send === undefined) return;
   const [method, path] = button.dataset.send.split(" ");
   if (button.dataset.confirm !== undefined && !(await ask(button.dataset.confirm))) return;
-  await run(async () => outcome(await send(method, path)));
+  const at = button.closest("[data-prefix]").dataset.prefix;
+  await run(async () => outcome(await send(method, path, undefined, at)));
 });
 
 document.addEventListener("change", (event) => {

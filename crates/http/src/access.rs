@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::app::{App, Peer};
+use crate::app::{App, Peer, Shared};
 use crate::audit::Affected;
 use crate::guard;
 use crate::login::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG, Role, Token};
+use crate::namespace::{self, PARAMETER, Place};
 use crate::prefix::{ASSETS, LOGIN, to_login};
 use crate::problem::{Code, Outcome, Problem};
 
@@ -20,6 +22,8 @@ use crate::problem::{Code, Outcome, Problem};
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor {
     pub(crate) identity: Identity,
+    /// What the request is about, and what the visitor may do there; or why it cannot be told.
+    pub(crate) place: Outcome<Place>,
     /// A cookie shows who asks.
     pub(crate) has_session: bool,
     address: Box<str>,
@@ -41,8 +45,10 @@ pub(crate) async fn admit(
     let (is_wrong, asked) = (form.is_err(), form.and_then(|()| asked(&app, &request)));
     let mut response = match identified(&app, asked).await {
         Ok((identity, has_session, Peer { address, .. })) => {
+            let place = place(&app, &identity, &mut request).await;
             request.extensions_mut().insert(Visitor {
                 identity,
+                place,
                 has_session,
                 address,
                 app: Arc::clone(&app),
@@ -70,7 +76,65 @@ pub(crate) async fn admit(
     response
 }
 
+impl FromRequestParts<Arc<App>> for Shared {
+    type Rejection = Problem;
+
+    /// Fails for a request that was not admitted: it would be about the whole daemon.
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Outcome<Self> {
+        let visitor: &Visitor = parts.extensions.get().ok_or_else(Problem::unexpected)?;
+        visitor.within().map(Self)
+    }
+}
+
+/// What a request is about. Handlers get the address without it.
+async fn place(app: &App, identity: &Identity, request: &mut Request) -> Outcome<Place> {
+    let of_page = request.extensions().get().cloned();
+    let of_change = namespace::of_change(request.uri().path());
+    let asked = namespace::asked(request.uri_mut(), of_change.or(of_page).as_ref())?;
+    // Probes must not wait for the engine, and a stranger must not learn which namespaces there are.
+    let asked = asked.filter(|_| !is_open(request.uri().path()));
+    let place = Place::of(&identity.grant, asked)?;
+    if place.namespace.is_some() {
+        app.within(place.namespace.clone())
+            .check_namespace()
+            .await?;
+    }
+    Ok(place)
+}
+
 impl Visitor {
+    /// What the visitor may do where the request is.
+    pub(crate) fn role(&self) -> Option<Role> {
+        self.place.as_ref().ok().map(|place| place.role)
+    }
+
+    /// The daemon, as far as the request reaches.
+    fn within(&self) -> Outcome<App> {
+        let Place { namespace, .. } = self.place.clone()?;
+        Ok(self.app.within(namespace))
+    }
+
+    fn check(&self, role: Role) -> Outcome<()> {
+        let has = self.place.as_ref().map_err(Clone::clone)?.role;
+        if has >= role {
+            return Ok(());
+        }
+        Err(Problem::forbidden(format!(
+            "requires the role {role}; the login has the role {has}"
+        )))
+    }
+
+    /// The parameters of a request, with the namespace in front, for the audit log.
+    fn parameters(&self, uri: &Uri) -> String {
+        let query = uri.query().unwrap_or_default();
+        let place = self.place.as_ref().ok();
+        match place.and_then(|place| place.namespace.as_deref()) {
+            None => query.to_owned(),
+            Some(name) if query.is_empty() => format!("{PARAMETER}={name}"),
+            Some(name) => format!("{PARAMETER}={name}&{query}"),
+        }
+    }
+
     /// Returns true if logins are configured, so that users have names.
     pub(crate) fn is_named(&self) -> bool {
         self.app.logins.is_some()
@@ -150,6 +214,11 @@ impl Claim {
     }
 }
 
+/// Returns true for a path that needs no login.
+fn is_open(path: &str) -> bool {
+    guard::OPEN.contains(&path) || path == LOGIN || path.starts_with(ASSETS)
+}
+
 fn asked(app: &App, request: &Request) -> Outcome<(Peer, Claim)> {
     let peer = request
         .extensions()
@@ -163,14 +232,19 @@ fn asked(app: &App, request: &Request) -> Outcome<(Peer, Claim)> {
         app.hosts.as_deref(),
         peer.ip.is_some(),
     )?;
-    let path = request.uri().path();
-    let is_open = guard::OPEN.contains(&path) || path == LOGIN || path.starts_with(ASSETS);
-    let claim = if is_open {
+    let claim = if is_open(request.uri().path()) {
         Claim::None
     } else {
         Claim::of(request.method(), request.headers())
     };
     Ok((peer, claim))
+}
+
+/// A group of routes about the whole daemon.
+pub(crate) fn of_whole(routes: OpenApiRouter<Arc<App>>) -> OpenApiRouter<Arc<App>> {
+    routes.route_layer(from_fn(|request: Request, next: Next| {
+        demand_whole(request, next)
+    }))
 }
 
 /// A group of routes that demands a role.
@@ -189,17 +263,20 @@ where
 
 /// Accepts a request if the role allows it.
 pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response {
-    let has = request
-        .extensions()
-        .get()
-        .map(|visitor: &Visitor| visitor.identity.role);
-    match has {
-        Some(has) if has >= role => next.run(request).await,
-        Some(has) => Problem::forbidden(format!(
-            "requires the role {role}; the login has the role {has}"
-        ))
-        .into_response(),
-        None => Problem::unexpected().into_response(),
+    let visitor: Option<&Visitor> = request.extensions().get();
+    match visitor.map_or_else(|| Err(Problem::unexpected()), |it| it.check(role)) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Accepts a request about the whole daemon: one limited to a namespace would show or change others.
+async fn demand_whole(request: Request, next: Next) -> Response {
+    let visitor: Option<&Visitor> = request.extensions().get();
+    let app = visitor.map_or_else(|| Err(Problem::unexpected()), Visitor::within);
+    match app.and_then(|app| app.check_whole()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
     }
 }
 
@@ -207,7 +284,10 @@ pub(crate) async fn demand(role: Role, request: Request, next: Next) -> Response
 pub(crate) async fn demand_and_record(role: Role, request: Request, next: Next) -> Response {
     let visitor = request.extensions().get::<Visitor>().cloned();
     let change = format!("{} {}", request.method(), request.uri().path());
-    let parameters = request.uri().query().unwrap_or_default().to_owned();
+    let parameters = visitor
+        .as_ref()
+        .map(|it| it.parameters(request.uri()))
+        .unwrap_or_default();
     let response = demand(role, request, next).await;
     if let Some(Visitor {
         identity,

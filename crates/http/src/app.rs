@@ -2,30 +2,32 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use windlass_config::Period;
-use windlass_daemon::client::{Client, Clients};
+use windlass_daemon::client::{Clients, Readiness};
 use windlass_daemon::control::Control;
 use windlass_daemon::export::Exports;
 use windlass_daemon::figures::{Counts, Figures};
 use windlass_daemon::operator_port::history::Book;
 use windlass_daemon::operator_port::{Inside, Masks, Pulse};
 use windlass_engine::{
-    ClientInfo, Command, Cursor, FiguresRow, KindRow, Protocol, Protocols, Query, QueueRow,
-    Reading, Reply, Stats, Timestamp,
+    ClientInfo, Command, Cursor, FiguresRow, KindRow, NamespaceRow, Protocol, Protocols, Query,
+    QueueRow, Reading, Refusal, Reply, Stats, Timestamp,
 };
 use windlass_session::protocol::{self as session, Daemon, Page};
 
 use crate::audit::{Audit, Line};
 use crate::body::Bodies;
 use crate::by_kind::ByKind;
+use crate::client::Client;
 use crate::config::{Configured, Http};
 use crate::counted::Counted;
 use crate::login::Logins;
 use crate::metrics::Series;
+use crate::namespace;
 use crate::places::{Place, Places};
 use crate::problem::{Outcome, Problem};
 use crate::reasons::Since;
@@ -39,10 +41,18 @@ const ASKING_MAX: usize = 4;
 /// Readers of events.
 const WATCHING_MAX: usize = 16;
 
-/// The state of all handlers.
-#[derive(Debug)]
+/// The daemon as a request sees it: all of it, or one namespace.
+#[derive(Clone, Debug)]
 pub(crate) struct App {
-    pub(crate) clients: Clients,
+    common: Arc<Common>,
+    /// The name, empty for the namespace without one; `None` for the whole daemon.
+    namespace: Option<Box<str>>,
+}
+
+/// The state of all handlers, which all requests share.
+#[derive(Debug)]
+pub(crate) struct Common {
+    clients: Clients,
     pub(crate) control: Control,
     pub(crate) exports: Exports,
     /// The history of ended jobs, if there is a place for one.
@@ -86,8 +96,25 @@ pub(crate) struct App {
     pub(crate) started_at: Timestamp,
 }
 
-/// It, as handlers get it.
-pub(crate) type Shared = State<Arc<App>>;
+/// It, as handlers get it: for the namespace of the request.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared(pub(crate) App);
+
+impl Deref for Shared {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        &self.0
+    }
+}
+
+impl Deref for App {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
 
 /// The peer of a connection.
 #[derive(Clone, Debug)]
@@ -118,6 +145,21 @@ const fn waiting_max(http: &Http) -> usize {
     http.connections_max.div_ceil(2)
 }
 
+/// Functions that return all rows of a listing of the engine.
+macro_rules! all_of {
+    ($($(#[$about:meta])+ $name:ident, $listing:ident, $row:ty;)+) => {$(
+        $(#[$about])+
+        pub(crate) async fn $name(&self) -> Outcome<Vec<$row>> {
+            let ask = |after| Query::$listing { after, limit: u32::MAX };
+            let page = |reply| match reply {
+                Reply::$listing { rows, next } => Some((rows, next)),
+                _ => None,
+            };
+            self.all(ask, page).await
+        }
+    )+};
+}
+
 impl App {
     pub(crate) fn new(
         Configured { http, metrics, .. }: &Configured,
@@ -137,7 +179,7 @@ impl App {
         counts: Arc<Counts>,
     ) -> io::Result<Self> {
         let started_at = clients.read_clock().now;
-        Ok(Self {
+        let common = Common {
             clients,
             control,
             exports,
@@ -163,21 +205,93 @@ impl App {
             daemon_figures: figures,
             counts,
             started_at,
+        };
+        Ok(Self {
+            common: Arc::new(common),
+            namespace: None,
         })
+    }
+
+    /// This daemon, as a request about a namespace sees it.
+    pub(crate) fn within(&self, namespace: Option<Box<str>>) -> Self {
+        Self {
+            common: Arc::clone(&self.common),
+            namespace,
+        }
+    }
+
+    /// The whole daemon.
+    pub(crate) fn whole(&self) -> Self {
+        self.within(None)
+    }
+
+    /// The namespace; `None` for the whole daemon.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// Refuses a request about a namespace to ask for what is not kept by namespace, and would show others.
+    pub(crate) fn check_whole(&self) -> Outcome<()> {
+        match self.namespace {
+            None => Ok(()),
+            Some(_) => Err(Problem::forbidden(
+                "this is about the whole daemon, not about one namespace",
+            )),
+        }
+    }
+
+    /// Checks that the namespace exists.
+    ///
+    /// # Errors
+    ///
+    /// It does not, or the engine does not reply.
+    pub(crate) async fn check_namespace(&self) -> Outcome<()> {
+        match (self.client().confirm().await, self.namespace()) {
+            (Err(Refusal::NotFound(_)), Some(name)) => Err(namespace::unknown(name)),
+            (confirmed, _) => Ok(confirmed?),
+        }
     }
 
     /// A client of the engine that sees the queues of all protocols.
     pub(crate) fn client(&self) -> Client {
-        self.clients.open(ClientInfo::default())
+        self.open(ClientInfo::default())
+    }
+
+    fn open(&self, info: ClientInfo) -> Client {
+        let namespace = self.namespace.clone();
+        Client::open(&self.clients, ClientInfo { namespace, ..info })
+    }
+
+    /// The state of the daemon.
+    pub(crate) fn readiness(&self) -> Readiness {
+        self.clients.readiness()
     }
 
     /// A client of the engine with the view of a protocol's workers.
     pub(crate) fn client_of(&self, protocol: Protocol, address: &str) -> Client {
-        self.clients.open(ClientInfo {
+        self.open(ClientInfo {
             address: address.into(),
             protocol: Some(protocol),
-            number: 0,
+            ..ClientInfo::default()
         })
+    }
+
+    /// A client that watches changes: it sees all namespaces that the request is about, which one with a
+    /// protocol does not.
+    pub(crate) fn watcher(&self, address: &str) -> Client {
+        self.open(ClientInfo {
+            address: address.into(),
+            ..ClientInfo::default()
+        })
+    }
+
+    /// The daemon as a request about the namespace of a row sees it, where the names in the row are known.
+    pub(crate) fn beside(&self, row: &[u8]) -> Self {
+        // A request that is limited gets rows of its own namespace only, and must stay in it.
+        if self.namespace.is_some() || row.is_empty() {
+            return self.clone();
+        }
+        self.within(Some(String::from_utf8_lossy(row).into()))
     }
 
     /// Sends a command and returns the reply.
@@ -256,52 +370,15 @@ impl App {
         Ok(stats)
     }
 
-    /// All queues.
-    pub(crate) async fn queues(&self) -> Outcome<Vec<QueueRow>> {
-        let ask = |after| Query::Queues {
-            after,
-            limit: u32::MAX,
-        };
-        self.all(ask, |reply| {
-            if let Reply::Queues { rows, next } = reply {
-                Some((rows, next))
-            } else {
-                None
-            }
-        })
-        .await
-    }
-
-    /// The figures of all kinds of jobs.
-    pub(crate) async fn kinds(&self) -> Outcome<Vec<KindRow>> {
-        let ask = |after| Query::Kinds {
-            after,
-            limit: u32::MAX,
-        };
-        self.all(ask, |reply| {
-            if let Reply::Kinds { rows, next } = reply {
-                Some((rows, next))
-            } else {
-                None
-            }
-        })
-        .await
-    }
-
-    /// The figures of all queues.
-    pub(crate) async fn figures(&self) -> Outcome<Vec<FiguresRow>> {
-        let ask = |after| Query::Figures {
-            after,
-            limit: u32::MAX,
-        };
-        self.all(ask, |reply| {
-            if let Reply::Figures { rows, next } = reply {
-                Some((rows, next))
-            } else {
-                None
-            }
-        })
-        .await
+    all_of! {
+        /// All queues.
+        queues, Queues, QueueRow;
+        /// The namespaces that the request sees, with what each uses.
+        namespaces, Namespaces, NamespaceRow;
+        /// The figures of all kinds of jobs.
+        kinds, Kinds, KindRow;
+        /// The figures of all queues.
+        figures, Figures, FiguresRow;
     }
 
     /// All rows of a listing, requested a page at a time.

@@ -8,6 +8,7 @@ use windlass_engine::{Cursor, JobStateKind, Query, Reply, RunEnd, Schedule, Stat
 use crate::api::dead::{self, Lately};
 use crate::app::App;
 use crate::name::Name;
+use crate::namespace;
 use crate::refusing::{self, Nearly};
 use crate::survey::Survey;
 use crate::time::Age;
@@ -50,24 +51,17 @@ pub(crate) async fn look(app: &App) -> Vec<Concern> {
             is_bad: true,
         })
         .collect();
-    concerns.extend(lately(app, stats.as_deref()));
+    let is_whole = app.namespace().is_none();
+    if is_whole {
+        concerns.extend(lately(app, stats.as_deref()));
+    }
     concerns.extend(failures(app, JobStateKind::Retrying, FAILING).await);
     concerns.extend(failures(app, JobStateKind::Dead, DIED).await);
     concerns.extend(schedules(app).await);
-    concerns.extend(history(app));
-    let last = app
-        .exports
-        .last()
-        .and_then(|last| last.elapsed().ok())
-        .filter(|since| *since > OLD_EXPORT);
-    concerns.extend(last.map(|since| {
-        let text = format!("The last export was {} ago: windlass export", Age(since));
-        Concern {
-            text,
-            to: String::new(),
-            is_bad: false,
-        }
-    }));
+    if is_whole {
+        concerns.extend(history(app));
+        concerns.extend(old_export(app));
+    }
     let query = Query::Queues {
         after: Cursor::default(),
         limit: u32::MAX,
@@ -75,10 +69,22 @@ pub(crate) async fn look(app: &App) -> Vec<Concern> {
     if let Ok(Reply::Queues { rows, next }) = app.ask(query).await {
         let mut survey = Survey::default();
         survey.add(&rows);
-        let of_all = next.and_then(|_| app.surveys.ask());
+        // The survey names queues of all namespaces.
+        let of_all = next.filter(|_| is_whole).and_then(|_| app.surveys.ask());
         concerns.extend(of_queues(&of_all.unwrap_or(survey), app));
     }
     concerns
+}
+
+/// The last export, if it was long ago.
+fn old_export(app: &App) -> Option<Concern> {
+    let since = app.exports.last()?.elapsed().ok()?;
+    let text = format!("The last export was {} ago: windlass export", Age(since));
+    (since > OLD_EXPORT).then_some(Concern {
+        text,
+        to: String::new(),
+        is_bad: false,
+    })
 }
 
 /// A history that is not written, or has gaps.
@@ -139,14 +145,17 @@ fn of_queues(survey: &Survey, app: &App) -> impl Iterator<Item = Concern> {
     });
     let oldest = survey.oldest.as_ref().and_then(|(at, name)| {
         let waited = Duration::from_millis(app.now().wall.ms_since(*at));
-        let to: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+        let to: String = form_urlencoded::byte_serialize(name.name.as_bytes()).collect();
+        // In a page about the namespace, its path is there already.
+        let elsewhere = name.namespace.as_deref();
+        let place = namespace::segment(elsewhere.filter(|_| app.namespace().is_none()));
         let text = format!(
             "The oldest ready job has waited for {}, in {name}",
             Age(waited)
         );
         (waited > OLD).then(|| Concern {
             text,
-            to: format!("/jobs?state=ready&queue={to}"),
+            to: format!("{place}/jobs?state=ready&queue={to}"),
             is_bad: false,
         })
     });

@@ -38,11 +38,11 @@ const KEPT: [(Span, u64, u64); 3] = [
     (Span::Day, 1_440, 120),
 ];
 
-/// A kind of job: the protocol of the producers, and the function that the jobs call; empty if the bodies do
-/// not show it. `None`: the sum of all kinds beyond the limit.
+/// A kind of job: the protocol of the producers, the namespace, and the function that the jobs call; empty if the
+/// bodies do not show it. `None`: the sum of all kinds beyond the limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    Of(Protocol, Bytes),
+    Of(Protocol, Bytes, Bytes),
     Others,
 }
 
@@ -66,13 +66,13 @@ struct Readings {
 }
 
 impl ByKind {
-    /// Adds a reading of the engine's counters.
+    /// Adds a reading of the engine's counters, of all namespaces.
     pub(crate) fn add(&self, app: &App, queues: &[FiguresRow], kinds: Vec<KindRow>) {
         let is_by_queue = |protocol| app.daemon.bridge.is_by_queue(protocol);
         let named = kinds.into_iter().map(|row| {
-            let kind = row
-                .protocol
-                .map_or(Kind::Others, |protocol| Kind::Of(protocol, row.name));
+            let kind = row.protocol.map_or(Kind::Others, |protocol| {
+                Kind::Of(protocol, row.namespace, row.name)
+            });
             (kind, row.figures)
         });
         let all = named.chain(queues.iter().flat_map(|row| by_queue(row, is_by_queue)));
@@ -98,7 +98,11 @@ fn by_queue(
     row: &FiguresRow,
     is_by_queue: impl Fn(Protocol) -> bool,
 ) -> impl Iterator<Item = (Kind, QueueFigures)> {
-    let FiguresRow { name, figures } = row;
+    let FiguresRow {
+        name,
+        figures,
+        namespace,
+    } = row;
     let taken = figures.totals.iter().filter(|(_, totals)| totals.taken > 0);
     let (waited, ran) = if taken.clone().count() == 1 {
         (figures.waited, figures.ran)
@@ -109,7 +113,7 @@ fn by_queue(
         .filter(move |(protocol, _)| is_by_queue(*protocol))
         .map(move |(protocol, totals)| {
             (
-                Kind::Of(*protocol, name.clone()),
+                Kind::Of(*protocol, namespace.clone(), name.clone()),
                 QueueFigures {
                     totals: vec![(*protocol, *totals)],
                     waited,
@@ -238,7 +242,11 @@ mod tests {
     }
 
     fn kind(name: &str) -> Kind {
-        Kind::Of(FAKTORY, Bytes::copy_from_slice(name.as_bytes()))
+        Kind::Of(
+            FAKTORY,
+            Bytes::new(),
+            Bytes::copy_from_slice(name.as_bytes()),
+        )
     }
 
     /// The result for a span: the minute of the start, and the deliveries of each kind.
@@ -344,6 +352,7 @@ mod tests {
                 ..QueueFigures::default()
             };
             let row = FiguresRow {
+                namespace: bytes::Bytes::new(),
                 name: "q".into(),
                 figures,
             };
@@ -351,7 +360,7 @@ mod tests {
                 .map(|(kind, it)| (kind, it.total().taken, it.waited.count()))
                 .collect::<Vec<_>>()
         };
-        let q = Kind::Of(GEARMAN, "q".into());
+        let q = Kind::Of(GEARMAN, Bytes::new(), "q".into());
         assert_eq!(of(&[(GEARMAN, 5), (FAKTORY, 0)]), [(q.clone(), 5, 5)]);
         assert_eq!(of(&[(GEARMAN, 5), (FAKTORY, 1)]), [(q, 5, 0)]);
         assert_eq!(of(&[(FAKTORY, 5)]), []);

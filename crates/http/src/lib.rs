@@ -8,7 +8,8 @@
 //!
 //! Reading order: `config` (the section) · `operator_port` (the interface for the server) · `serve`
 //! (connections and their limits) · `pool` (eviction of connections) · `app` (the state shared by all
-//! handlers) · `router` and `access` (a request's role) · `sight` (what a role
+//! handlers, and `client`, their clients of the engine) · `router` and `access` (a request's role) ·
+//! `namespace` (the part of the daemon that a request is about) · `sight` (what a role
 //! sees of bodies) · `api` (the handlers, by subject) · `guard` (refuses
 //! requests of foreign web pages) · `body` (reading requests) · `login` (roles) · `audit` (the record of
 //! changes) · `metrics` (for Prometheus) · `site` (web pages) · `prefix` (page addresses) · `problem`
@@ -28,6 +29,7 @@ mod attention;
 mod audit;
 mod body;
 mod by_kind;
+mod client;
 mod config;
 mod counted;
 mod cursor;
@@ -35,6 +37,7 @@ mod guard;
 mod login;
 mod metrics;
 mod name;
+mod namespace;
 mod operator_port;
 mod params;
 mod places;
@@ -54,4 +57,4 @@ mod view;
 
 pub use api::openapi;
 pub use config::{Configured, Http, Metrics};
-pub use login::{NewLogin, Role, UnknownRole, WrongLine};
+pub use login::{Grant, NewLogin, Role, UnknownGrant, UnknownRole, WrongLine};

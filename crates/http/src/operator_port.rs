@@ -109,6 +109,7 @@ impl Protocol for Configured {
             key: "http.listen".into(),
             address,
             rights,
+            namespace: None,
             tls,
             queue,
         };

@@ -4,12 +4,14 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 
+use crate::namespace;
+
 /// The header in which a proxy sends the path below which it shows these pages.
 const PREFIX_HEADER: &str = "x-script-name";
 const PREFIX_BYTES_MAX: usize = 256;
 
 /// The first names of all paths.
-const OWN: &str = "api assets batches busy cluster connections dead debug health history jobs kinds livez login logout metrics morgue push \
+const OWN: &str = "api assets batches busy cluster connections dead debug health history in jobs kinds livez login logout metrics morgue namespaces push \
                    queues readyz retries scheduled schedules search stats throttles workers";
 
 /// The path of the form.
@@ -94,8 +96,8 @@ impl Prefix {
     }
 }
 
-/// Removes the prefix from a request, which the proxy may already have done. The request remembers the
-/// prefix.
+/// Removes the prefix from a request, which the proxy may already have done, and the namespace that follows it. The
+/// request remembers both.
 ///
 /// A prefix that starts like a path of this server is not removed, because the two cannot be distinguished.
 pub(crate) fn below_prefix<B>(
@@ -105,6 +107,10 @@ pub(crate) fn below_prefix<B>(
     let prefix = Prefix::of_request(request.headers(), configured);
     if let Some(uri) = prefix.remove_from(request.uri()) {
         *request.uri_mut() = uri;
+    }
+    if let Some((uri, namespace)) = namespace::without_segment(request.uri()) {
+        *request.uri_mut() = uri;
+        request.extensions_mut().insert(namespace);
     }
     request.extensions_mut().insert(prefix);
     request
@@ -120,6 +126,8 @@ fn is_ours(path: &str) -> bool {
 /// Redirects a browser to the form, and afterwards to the requested page.
 pub(crate) fn to_login(uri: &Uri, extensions: &Extensions) -> Response {
     let asked = uri.path_and_query().map_or("/", |asked| asked.as_str());
+    let place: Option<&namespace::InPath> = extensions.get();
+    let asked = &format!("{}{asked}", namespace::segment(place.map(|it| it.name())));
     let to: String = form_urlencoded::byte_serialize(local(asked).as_bytes()).collect();
     to_path(Prefix::of(extensions), &format!("{LOGIN}?to={to}"))
 }

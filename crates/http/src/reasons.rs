@@ -82,6 +82,15 @@ impl Reason {
 pub(crate) struct Since(Mutex<BTreeMap<Reason, (Timestamp, Timestamp)>>);
 
 impl Since {
+    /// The reasons that applied last, with the start of each.
+    pub(crate) fn last(&self) -> BTreeMap<Reason, Timestamp> {
+        let since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        since
+            .iter()
+            .map(|(reason, (since, _))| (*reason, *since))
+            .collect()
+    }
+
     /// Records the reasons that apply now, and logs the starts and ends.
     pub(crate) fn note(&self, reasons: &[Reason], now: Timestamp) -> BTreeMap<Reason, Timestamp> {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);

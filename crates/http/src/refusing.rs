@@ -7,23 +7,60 @@ use std::time::{Duration, Instant};
 use windlass_config::counted;
 use windlass_daemon::client::Readiness;
 use windlass_daemon::{Role, clock};
-use windlass_engine::{Stats, Timestamp};
+use windlass_engine::{NamespaceRow, Stats, Timestamp};
 
-use crate::app::{App, Now};
+use crate::api::namespaces::limit_name;
+use crate::app::App;
+use crate::name::Name;
 use crate::reasons::{Reason, reasons};
+use crate::time::moment_text;
 use crate::view::view;
 
 view! {
     /// Something that is refused.
-    Refusing(reason: Reason, since: Timestamp, now: Now) {
-        /// `store_failed`, `no_leader`, `disk_full`, `memory_full`, `jobs_full`, `bytes_full`, `connections_full`, `draining` or
-        /// `stopping`.
-        reason: &'static str = reason.code(),
+    Refusing(reason: &'static str, text: String, since: Option<String>) {
+        /// `store_failed`, `no_leader`, `disk_full`, `memory_full`, `jobs_full`, `bytes_full`, `connections_full`, `draining`,
+        /// `stopping`, or `namespace_full` for what concerns one namespace only.
+        reason: &'static str = reason,
         /// The reason, and what is refused.
-        text: &'static str = reason.text(),
-        /// Since when, as far as this daemon has looked.
-        since: Option<String> = now.text(since),
+        text: String = text,
+        /// Since when, as far as this daemon has looked; of a namespace, when a push was refused last.
+        since: Option<String> = since,
     }
+}
+
+/// The reason of what a namespace refuses.
+pub(crate) const NAMESPACE_FULL: &str = "namespace_full";
+
+/// A namespace that has refused a push within this time is told.
+const LATELY_MS: u64 = 60_000;
+
+/// Namespaces that are told.
+const NAMESPACES_MAX: usize = 20;
+
+/// The namespaces that refused a push lately. One that is at its limit refuses its own pushes only, so the daemon is
+/// ready.
+pub(crate) fn namespaces(app: &App, rows: &[NamespaceRow]) -> Vec<Refusing> {
+    let wall = app.now().wall;
+    let full = |row: &NamespaceRow| {
+        let (limit, at) = row.refused_last?;
+        let name = Name(row.name.clone());
+        let text = format!(
+            "namespace {name} is at its limit of {}: rejecting its new jobs, {} so far",
+            limit_name(limit),
+            row.refused
+        );
+        (wall.ms_since(at) < LATELY_MS).then(|| Refusing::of(NAMESPACE_FULL, text, moment_text(at)))
+    };
+    rows.iter().filter_map(full).take(NAMESPACES_MAX).collect()
+}
+
+/// All that the readers of a page or of the status are told: what the daemon refuses, and which of the namespaces
+/// they see are full.
+pub(crate) fn told(app: &App, stats: Option<&Stats>, rows: &[NamespaceRow]) -> Vec<Refusing> {
+    let mut all = look(app, stats);
+    all.extend(namespaces(app, rows));
+    all
 }
 
 /// All reasons to refuse something now, the most important first. `stats` are those of the engine, if it has
@@ -31,14 +68,24 @@ view! {
 pub(crate) fn look(app: &App, stats: Option<&Stats>) -> Vec<Refusing> {
     hold(app, stats)
         .into_iter()
-        .map(|(reason, since)| Refusing::of(reason, since, app.now()))
+        .map(|(reason, since)| {
+            Refusing::of(
+                reason.code(),
+                reason.text().to_owned(),
+                app.now().text(since),
+            )
+        })
         .collect()
 }
 
 /// The reasons that apply now, with the start of each.
 pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timestamp> {
+    if app.namespace().is_some() {
+        // These figures are of a part, and say nothing about the daemon's limits.
+        return app.refusing.last();
+    }
     let reasons = reasons(
-        app.clients.readiness(),
+        app.readiness(),
         &app.control.role(),
         &app.daemon_figures.read(),
         stats,
@@ -49,7 +96,7 @@ pub(crate) fn hold(app: &App, stats: Option<&Stats>) -> BTreeMap<Reason, Timesta
 /// The engine's figures for a probe, which must not wait for an engine that cannot reply, or that is in
 /// another daemon with different limits.
 pub(crate) async fn stats_for_probe(app: &App) -> Option<Box<Stats>> {
-    let may_ask = app.clients.readiness() != Readiness::StoreFailed
+    let may_ask = app.readiness() != Readiness::StoreFailed
         && matches!(app.control.role(), Role::Alone | Role::Leading { .. });
     if may_ask {
         app.stats().await.ok()
@@ -103,6 +150,8 @@ pub(crate) fn watch(app: &App, stats: Option<&Stats>, logged: &mut Logged) {
 
 /// Limits that are nearly reached, the disk, and certificates.
 pub(crate) fn warnings(app: &App, stats: Option<&Stats>) -> Vec<Nearly> {
+    // Those of a namespace say nothing about the daemon's limits.
+    let stats = stats.filter(|_| app.namespace().is_none());
     let snapshot = app.daemon_figures.read();
     let bad = |about: &str, text: String, to: &'static str| Nearly {
         about: about.to_owned(),

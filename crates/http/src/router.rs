@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use windlass_session::protocol::{Figures, Page};
 
-use crate::app::{App, Now};
+use crate::app::{App, Now, Shared};
 use crate::problem::{Outcome, Problem};
 use crate::{access, api, site};
 
@@ -22,7 +21,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router = router.route("/api/v1/openapi.json", get(document));
     for page in &app.pages {
         let page = Arc::clone(page);
-        router = router.route(page.path(), get(move |State(app)| show_page(page, app)));
+        router = router.route(page.path(), get(move |app: Shared| show_page(page, app)));
     }
     router
         .merge(site::routes())
@@ -42,7 +41,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 /// A page of a protocol's deployed server.
-async fn show_page(page: Arc<dyn Page>, app: Arc<App>) -> Outcome<Response> {
+async fn show_page(page: Arc<dyn Page>, app: Shared) -> Outcome<Response> {
+    // That server had one fleet, and the names of others are not among its own.
+    let app = app.within(Some(app.namespace().unwrap_or_default().into()));
     let mut figures = Figures::default();
     if page.needs_figures() {
         figures.stats = *app.stats().await?;

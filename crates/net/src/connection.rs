@@ -19,13 +19,14 @@
 //! A peer has a limited time to finish a message that it has begun: see `patience`.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use mio::event::Source;
-use windlass_engine::{JobId, Reading, Rights, Timestamp};
+use windlass_engine::{Event, JobId, Reading, Rights, Timestamp};
 use windlass_session::{Closer, Item, Outbox, Reason, Session};
 
 use self::ahead::{Ahead, WRITE_HIGH_BYTES};
@@ -61,8 +62,31 @@ mod turns;
 mod watch;
 mod work;
 
-/// Creates the session of a connection. The [`Closer`] lets others close the connection.
-pub(crate) type Greet = Box<dyn FnOnce(Arc<dyn Closer>) -> Box<dyn Session> + Send>;
+/// Creates the session of a connection, when the handshake of its stream is complete and may have
+/// told a namespace. The [`Closer`] lets others close the connection.
+pub(crate) type Greet =
+    Box<dyn FnOnce(Arc<dyn Closer>, Option<Box<str>>) -> Box<dyn Session> + Send>;
+
+/// What creates the session; `None` once it has.
+struct Unmet(Option<Greet>);
+
+/// The session of a connection whose handshake is not complete.
+#[derive(Debug)]
+struct NoSession;
+
+impl Session for NoSession {
+    fn on_open(&mut self, _now: Timestamp, _out: &mut Outbox) {}
+
+    fn on_bytes(&mut self, _now: Timestamp, _input: &mut BytesMut, _out: &mut Outbox) {}
+
+    fn on_event(&mut self, _now: Timestamp, _event: Event, _out: &mut Outbox) {}
+}
+
+impl fmt::Debug for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unmet")
+    }
+}
 
 /// The initial state of a connection.
 pub(crate) struct Newcomer {
@@ -84,6 +108,7 @@ pub(crate) struct Connection {
     admission: Admission,
     io: Io,
     session: Box<dyn Session>,
+    unmet: Unmet,
     phase: Phase,
     /// When a connection of a stopping daemon says goodbye to a peer that continues to send.
     parts_at: Option<Timestamp>,
@@ -176,6 +201,8 @@ impl Turn {
     /// others.
     const SHARE_BYTES_MIN: usize = 16 * 1024;
     const SHARE_BYTES_MAX: usize = 128 * 1024;
+    /// What each reads beside connections of another namespace.
+    const MIXED_BYTES: usize = 4 * 1024;
 
     /// Creates a turn of this many connections.
     pub(crate) fn of(connections: usize, reading: Reading, stopping: bool) -> Self {
@@ -184,6 +211,14 @@ impl Turn {
             reading,
             stopping,
             share_bytes: share_bytes.clamp(Self::SHARE_BYTES_MIN, Self::SHARE_BYTES_MAX),
+        }
+    }
+
+    /// The same beside connections of another namespace.
+    pub(crate) fn mixed(self) -> Self {
+        Self {
+            share_bytes: Self::MIXED_BYTES,
+            ..self
         }
     }
 }
@@ -225,7 +260,6 @@ impl Connection {
         } = &shared;
         let mailbox = Mailbox::new(bounds.outbound_bytes_max, Arc::clone(budget), home);
         let mailbox = Arc::new(mailbox);
-        let session = greet(Arc::<Mailbox>::clone(&mailbox));
         budget.enter(id.client, Arc::<Mailbox>::clone(&mailbox));
         broker.open(id.client, Arc::clone(&mailbox));
         admission.can_be_reached(&mailbox);
@@ -244,7 +278,8 @@ impl Connection {
             counts,
             admission,
             io,
-            session,
+            session: Box::new(NoSession),
+            unmet: Unmet(Some(greet)),
             phase: Phase::Handshake(Shaking::new(handshake_max, now)),
             parts_at: None,
             now,
@@ -346,6 +381,16 @@ impl Connection {
         self.io.was_read
     }
 
+    /// See [`Outbox::entered`].
+    pub(crate) fn entered(&mut self) -> Option<Box<str>> {
+        self.outbox.entered()
+    }
+
+    /// Whether more than this number of commands, or more than its share of bytes, had arrived.
+    pub(crate) fn is_deep(&self, commands: usize) -> bool {
+        self.io.was_read && self.io.readable || self.commands() > commands
+    }
+
     /// Continues the handshake. Returns whether the connection is open.
     fn shake_hands(&mut self, stopping: bool) -> bool {
         if std::mem::take(&mut self.io.readable) {
@@ -359,6 +404,10 @@ impl Connection {
                 self.phase = Phase::Open;
                 self.io.readable = true;
                 self.active_at = self.now;
+                if let Some(greet) = self.unmet.0.take() {
+                    let closer = Arc::<Mailbox>::clone(&self.mailbox);
+                    self.session = greet(closer, self.io.stream.namespace());
+                }
                 self.session.on_open(self.now, &mut self.outbox);
                 return true;
             }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use windlass_config::{Address, ListenAddress};
 use windlass_engine::{ClientId, ClientInfo, Rights};
+use windlass_session::Listen;
 use windlass_session::protocol::{Endpoint, SessionFactory};
 
 use crate::client::Clients;
@@ -244,7 +245,11 @@ impl Acceptor {
             newcomer: Newcomer {
                 stream,
                 handshake_max,
-                greet: Box::new(move |post| sessions(info, post)),
+                // The address has precedence over the certificate.
+                greet: Box::new(move |post, namespace| {
+                    let namespace = info.namespace.clone().or(namespace);
+                    sessions(ClientInfo { namespace, ..info }, post)
+                }),
                 admission,
                 rights,
             },
@@ -496,20 +501,27 @@ impl Bound {
             .filter(|address| !protocol.guarded && !address.is_local())
     }
 
-    /// Accepts until the daemon stops. The protocol's counters exist before the first connection.
+    /// Accepts until the daemon stops, on the terms of the address. The protocol's counters exist before the first
+    /// connection.
     pub fn accept(
         self,
         acceptor: Arc<Acceptor>,
         served: Served,
-        rights: Rights,
+        terms: Listen,
     ) -> impl Future<Output = ()> + Send + 'static {
         let counts = acceptor.shared.traffic.counts(served.endpoint.name);
         async move {
             loop {
                 let let_in = async {
                     let (socket, info) = self.next(&acceptor.keep_alive).await?;
+                    let info = ClientInfo {
+                        namespace: terms.namespace.clone(),
+                        ..info
+                    };
                     match acceptor.place(&info, &served.endpoint, &counts).await {
-                        Some(admission) => acceptor.enter(socket, info, &served, admission, rights),
+                        Some(admission) => {
+                            acceptor.enter(socket, info, &served, admission, terms.rights)
+                        }
                         None => Ok(()),
                     }
                 };
@@ -555,6 +567,7 @@ enum Accepted {
 
 fn client_info(fd: i32, address: String) -> ClientInfo {
     ClientInfo {
+        namespace: None,
         address: address.into(),
         protocol: None,
         number: u32::try_from(fd).unwrap_or_default(),

@@ -29,6 +29,11 @@ pub(crate) trait Stream: Send + fmt::Debug {
         Ok(true)
     }
 
+    /// The namespace that the handshake has told, if it has.
+    fn namespace(&self) -> Option<Box<str>> {
+        None
+    }
+
     /// Reads into the buffer, and returns the number of bytes; 0 at the end of the stream.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! TLS for listeners: reads the files, performs handshakes, and wraps a socket in a stream that
 //! connections use like a socket. Independent of the protocol.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -23,9 +24,9 @@ use windlass_config::{Tls, TlsError};
 use crate::stream::Stream;
 use windlass_hub::clock;
 
+mod certificate;
 #[cfg(test)]
 pub mod tests;
-mod validity;
 
 /// Maximum plain bytes of a record (RFC 8446, 5.1).
 const RECORD_BYTES: usize = 16 << 10;
@@ -34,11 +35,15 @@ const RECORD_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Handshaker(ArcSwap<Terms>);
 
+/// Namespaces by the names of client certificates.
+pub type CertificateNames = BTreeMap<String, Box<str>>;
+
 /// The settings of handshakes.
 #[derive(Debug)]
 pub struct Terms {
     config: Arc<ServerConfig>,
     handshake_max: Duration,
+    namespaces: CertificateNames,
     /// In seconds since 1970, if the certificate contains it.
     certificate_ends_at: Option<u64>,
 }
@@ -49,14 +54,16 @@ impl Handshaker {
     /// # Errors
     ///
     /// A file cannot be used.
-    pub fn new(files: &Tls, handshake_max: Duration) -> Result<Option<Self>, TlsError> {
+    pub fn new(
+        files: &Tls,
+        handshake_max: Duration,
+        namespaces: CertificateNames,
+    ) -> Result<Option<Self>, TlsError> {
         if !files.is_on() {
             return Ok(None);
         }
-        Ok(Some(Self(ArcSwap::from_pointee(Terms::new(
-            files,
-            handshake_max,
-        )?))))
+        let terms = Terms::new(files, handshake_max, namespaces)?;
+        Ok(Some(Self(ArcSwap::from_pointee(terms))))
     }
 
     /// Replaces the settings for new connections.
@@ -70,11 +77,12 @@ impl Handshaker {
     ///
     /// The current certificates cannot be used.
     pub fn wrap(&self, socket: TcpStream) -> io::Result<TlsStream> {
-        let session =
-            ServerConnection::new(Arc::clone(&self.0.load().config)).map_err(io::Error::other)?;
+        let terms = self.0.load_full();
+        let session = ServerConnection::new(Arc::clone(&terms.config)).map_err(io::Error::other)?;
         Ok(TlsStream {
             socket,
             session,
+            terms,
             is_silent: true,
             unconfirmed: 0,
         })
@@ -97,13 +105,18 @@ impl Terms {
     /// # Errors
     ///
     /// A file cannot be used.
-    pub fn new(files: &Tls, handshake_max: Duration) -> Result<Self, TlsError> {
+    pub fn new(
+        files: &Tls,
+        handshake_max: Duration,
+        namespaces: CertificateNames,
+    ) -> Result<Self, TlsError> {
         let chain = certificates("certificate", &files.certificate);
         let certificate_ends_at = chain.ok().and_then(|chain| first_end(&chain));
         warn_of_invalid(files);
         Ok(Self {
             config: Arc::new(load(files)?),
             handshake_max,
+            namespaces,
             certificate_ends_at,
         })
     }
@@ -120,7 +133,7 @@ fn warn_of_invalid(files: &Tls) {
         let found = certificates(key, path).unwrap_or_default();
         if let Some(why) = found
             .iter()
-            .find_map(|der| validity::validity(der)?.objection(now))
+            .find_map(|der| certificate::validity(der)?.objection(now))
         {
             let path = path.display();
             tracing::warn!(key, %path, "a certificate {why}: TLS handshakes will fail");
@@ -132,7 +145,7 @@ fn warn_of_invalid(files: &Tls) {
 fn first_end(chain: &[CertificateDer<'_>]) -> Option<u64> {
     chain
         .iter()
-        .filter_map(|der| validity::validity(der)?.not_after)
+        .filter_map(|der| certificate::validity(der)?.not_after)
         .min()
 }
 
@@ -290,6 +303,8 @@ pub fn unusable(key: &'static str, path: &Path, reason: impl ToString) -> TlsErr
 pub struct TlsStream {
     socket: TcpStream,
     session: ServerConnection,
+    /// The settings that held when it was accepted.
+    terms: Arc<Terms>,
     /// Whether the peer has sent nothing.
     is_silent: bool,
     /// Bytes that are encrypted but not yet completely in the kernel: the first of the next bytes
@@ -357,6 +372,16 @@ impl Stream for TlsStream {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn namespace(&self) -> Option<Box<str>> {
+        let namespaces = &self.terms.namespaces;
+        if namespaces.is_empty() {
+            return None;
+        }
+        let own = self.session.peer_certificates()?.first()?;
+        let names = certificate::names(own);
+        names.iter().find_map(|name| namespaces.get(name)).cloned()
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -39,6 +39,9 @@ pub struct Ask {
     /// Private key of the client certificate (PEM, not encrypted).
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
     pub(super) client_key: Option<PathBuf>,
+    /// Ask about this namespace only, and look names up there; '' is the one without a name [default: all of the login].
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
     /// Print JSON: one object, or one object per row.
     #[arg(long, help_heading = None, display_order = SHOWN)]
     pub(super) json: bool,
@@ -231,6 +234,10 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         what: ClusterAction,
     },
+    /// List namespaces: parts of the daemon whose clients see nothing of each other, with what each uses.
+    Namespaces(Sort),
+    /// Create, limit, remove, pause, resume or empty a namespace.
+    Namespace(Namespace),
     /// Push a job.
     Push(Push),
     /// Take a job and print it; `done` and `fail` report the outcome.
@@ -536,6 +543,60 @@ pub(crate) enum ClusterAction {
     Status,
     /// Give up leadership.
     Yield,
+}
+
+/// A change of a namespace.
+#[derive(Debug, Args)]
+pub(crate) struct Namespace {
+    /// What to do: set, remove, pause, resume or empty.
+    #[arg(value_enum)]
+    pub(super) action: NamespaceAction,
+    /// Its name.
+    #[arg(value_name = "NAME")]
+    pub(super) named: String,
+    #[command(flatten)]
+    pub(super) quota: Quota,
+    /// Do not ask before a namespace is emptied or removed.
+    #[arg(long, display_order = 100)]
+    pub(super) yes: bool,
+}
+
+/// An action on a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NamespaceAction {
+    /// Create it, or replace all its limits; what is beyond a new limit stays.
+    Set,
+    /// Remove it; it must have no queues, schedules, batches, workers or connections.
+    Remove,
+    /// Stop handing out jobs of all its queues; queues that appear later are not paused.
+    Pause,
+    /// Resume handing out jobs of all its queues.
+    Resume,
+    /// Remove all its jobs, whatever their state.
+    Empty,
+}
+
+parameters! {
+    /// What a namespace may use; only with `set`. What is left out has no limit.
+    Quota;
+    /// Maximum number of jobs, in all states.
+    #[arg(value_name = "JOBS")]
+    jobs_max: u64,
+    /// Maximum number of bytes of its jobs.
+    #[arg(value_name = "BYTES")]
+    job_bytes_max: u64,
+    /// Maximum number of queues.
+    #[arg(value_name = "QUEUES")]
+    queues_max: u32,
+    /// Maximum number of connections.
+    #[arg(value_name = "CONNECTIONS")]
+    connections_max: u32,
+    /// Maximum number of pushes in each --pushes-per.
+    #[arg(value_name = "JOBS")]
+    pushes_max: u32,
+    /// The period of --pushes-max [default: 1s].
+    #[arg(value_name = "TIME")]
+    pushes_per: String,
 }
 
 /// A job to push.

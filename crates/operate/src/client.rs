@@ -75,6 +75,8 @@ pub(crate) struct Client {
     prefix: String,
     /// The value of `Authorization`.
     login: Option<HeaderValue>,
+    /// The namespace that every request is about; `None`: all of the login.
+    namespace: Option<String>,
     /// The status of the last request, if it was refused.
     refusal: Option<StatusCode>,
 }
@@ -113,6 +115,7 @@ impl Ask {
 
     pub(crate) async fn connect_to(&self, daemon: &Daemon) -> Result<Client, Failure> {
         let mut client = daemon.connect().await?;
+        client.namespace.clone_from(&self.namespace);
         if let Some(file) = &self.login {
             client.log_in(file)?;
         }
@@ -279,6 +282,7 @@ impl Client {
             host,
             prefix,
             login: None,
+            namespace: None,
             refusal: None,
         })
     }
@@ -344,7 +348,7 @@ impl Client {
         body: Bytes,
     ) -> Result<Response<Incoming>, Failure> {
         self.refusal = None;
-        let uri = format!("{}/api/v1{path}", self.prefix);
+        let uri = format!("{}/api/v1{}", self.prefix, self.within(path));
         let mut request = Request::builder()
             .method(method)
             .uri(uri)
@@ -367,6 +371,21 @@ impl Client {
             .map_err(failure)?
             .to_bytes();
         Err(refused(status, path, &body))
+    }
+
+    /// A path with the namespace of the command. A path that names a namespace itself is about that one.
+    fn within(&self, path: &str) -> String {
+        let has_own = path.starts_with("/namespaces/")
+            || path
+                .split(['?', '&'])
+                .any(|part| part.starts_with("namespace="));
+        match &self.namespace {
+            Some(name) if !has_own => {
+                let joint = if path.contains('?') { '&' } else { '?' };
+                format!("{path}{joint}namespace={}", encoded(name))
+            }
+            Some(_) | None => path.to_owned(),
+        }
     }
 
     /// The status of the last refused request.
@@ -495,7 +514,15 @@ fn refused(status: StatusCode, path: &str, body: &[u8]) -> Failure {
     let detail = problem.get("detail").and_then(Value::as_str);
     let detail = detail.map_or_else(|| status.to_string(), str::to_owned);
     let kind = path.split('/').nth(1).unwrap_or_default();
-    let is_listed = ["queues", "schedules", "workers", "batches", "connections"].contains(&kind);
+    let is_listed = [
+        "queues",
+        "schedules",
+        "workers",
+        "batches",
+        "connections",
+        "namespaces",
+    ]
+    .contains(&kind);
     failure(match status == StatusCode::NOT_FOUND && is_listed {
         true => format!("{detail}: `windlass {kind}` lists them"),
         false => detail,

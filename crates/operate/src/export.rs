@@ -1,4 +1,4 @@
-//! `windlass export`: everything that a daemon stores, as lines of JSON, over its HTTP API while it
+//! `windlass export`: everything that a daemon stores, or a namespace, as lines of JSON, over its HTTP API while it
 //! runs, or else from its data directory.
 
 use std::fs::File;
@@ -22,12 +22,15 @@ use crate::tls::plain;
 /// Bytes of output kept to find the last line. The line that ends an export is shorter.
 const LAST_BYTES: usize = 4 << 10;
 
-/// Writes the lines of a data directory that no daemon uses.
-pub type AtRest = fn(&Path, &mut dyn Write) -> Result<(), Failure>;
+/// Writes the lines of a data directory that no daemon uses: of the namespace with this name, or of all.
+pub type AtRest = fn(&Path, Option<&str>, &mut dyn Write) -> Result<(), Failure>;
 
 /// Where an export goes.
 #[derive(Debug, Args)]
-#[command(after_help = EXPORT_HELP, mut_arg("json", |it| it.hide(true)))]
+#[command(
+    after_help = EXPORT_HELP,
+    mut_arg("json", |it| it.hide(true))
+)]
 pub struct Export {
     /// Write to this file, readable only by you, which appears when it is complete [default: standard
     /// output].
@@ -62,7 +65,7 @@ impl Export {
             | Daemon::Nowhere {
                 here: directory, ..
             } if !is_served(directory) => {
-                at_rest(directory, &mut lines)?;
+                at_rest(directory, self.ask.namespace.as_deref(), &mut lines)?;
             }
             Daemon::Directory(_) | Daemon::Url(..) | Daemon::Nowhere { .. } => {
                 runtime()?.block_on(fetch(&self.ask, &daemon, &mut lines))?;

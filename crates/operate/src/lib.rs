@@ -15,6 +15,7 @@ mod export;
 mod history;
 mod jobs;
 mod live;
+mod namespaces;
 mod operator;
 mod settings;
 mod show;
@@ -44,7 +45,7 @@ pub use self::live::{check, not_checked};
 use self::operator::Operator;
 pub use self::settings::Settings;
 pub use self::show::printable;
-use self::show::{BATCHES, CONNECTIONS, QUEUES, SCHEDULES, WORKERS, at, many, number};
+use self::show::{BATCHES, CONNECTIONS, NAMESPACES, QUEUES, SCHEDULES, WORKERS, at, many, number};
 pub use self::terminal::print;
 use self::terminal::{confirm, print_bytes};
 
@@ -161,6 +162,8 @@ impl Operator<'_> {
             Command::Cluster {
                 what: ClusterAction::Yield,
             } => self.client.post("/cluster/yield").await.map(drop),
+            Command::Namespaces(by) => self.list(NAMESPACES, "/namespaces", by).await,
+            Command::Namespace(namespace) => namespace.run(self).await,
             Command::Push(push) => push.run(self).await,
             Command::Take(take) => take.run(self).await,
             Command::Done { lease, result } => {

@@ -93,6 +93,24 @@ pub(super) const CONNECTIONS: &[Column] = columns![
     "WAITS" text "/waits", "QUEUES" names "/queues"
 ];
 
+pub(super) const NAMESPACES: &[Column] = columns![
+    "NAMESPACE" text "/name", "JOBS" number "/jobs", "JOBS MAX" number "/limits/jobs_max", "BYTES" number "/bytes",
+    "BYTES MAX" number "/limits/job_bytes_max", "QUEUES" number "/queues", "QUEUES MAX" number "/limits/queues_max",
+    "CONNECTIONS" number "/connections", "CONNECTIONS MAX" number "/limits/connections_max", "PUSHES MAX" pushes "/limits",
+    "REFUSED" number "/refused", "LAST REFUSAL" text "/refused_last/at", "AT ITS LIMIT OF" text "/refused_last/limit"
+];
+
+/// The limit of pushes of a namespace.
+fn pushes(limits: &Value) -> String {
+    let per = at(limits, "/pushes_per").as_str();
+    per.map_or_else(String::new, |per| {
+        format!("{} in {per}", number(at(limits, "/pushes_max")))
+    })
+}
+
+/// Shown beside the first column if any row has one.
+const NAMESPACE: Column = Column("NAMESPACE", |row| text(at(row, "/namespace")), "/namespace");
+
 /// Special properties of a queue.
 fn notes(row: &Value) -> String {
     let since = at(row, "/paused_at")
@@ -300,6 +318,10 @@ pub(crate) fn list(value: &Value, path: &str, form: impl Fn(&Value) -> String) -
 
 /// A table with a title for each column, at most as wide as the terminal ([`Layout::fitting`]).
 pub(super) fn table(columns: &[Column], rows: &[Value], width_max: usize) -> String {
+    let mut columns: Vec<&Column> = columns.iter().collect();
+    if rows.iter().any(|row| at(row, "/namespace").is_string()) {
+        columns.insert(columns.len().min(1), &NAMESPACE);
+    }
     let titles = columns
         .iter()
         .map(|Column(title, ..)| (*title).to_owned())

@@ -13,10 +13,10 @@ mod tests;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use windlass_engine::{ClientCommand, ClientInfo, Event, Notice, Reply, Timestamp};
+use windlass_engine::{Capacity, ClientInfo, Event, Notice, Refusal, Reply, Tag, Timestamp};
 
 use crate::alias::Aliases;
-use crate::talk::{LARGE_BYTES, State};
+use crate::talk::{ENTERED, LARGE_BYTES, State};
 use crate::{Outbox, Read, Reason, Session, Speaker, Talk, Transport};
 
 /// A protocol's session.
@@ -24,8 +24,6 @@ use crate::{Outbox, Read, Reason, Session, Speaker, Talk, Transport};
 pub struct Conversation<S: Speaker> {
     speaker: S,
     state: State<S::Question>,
-    /// Sent to the engine when the connection opens; empty afterwards.
-    info: ClientInfo,
     /// The protocol's aliases of queues, if there are any.
     aliases: Option<Arc<Aliases>>,
 }
@@ -39,8 +37,10 @@ impl<S: Speaker> Conversation<S> {
         };
         Self {
             speaker,
-            state: State::default(),
-            info,
+            state: State {
+                info: Some(info),
+                ..State::default()
+            },
             aliases: None,
         }
     }
@@ -106,12 +106,25 @@ fn read<S: Speaker>(speaker: &mut S, input: &mut BytesMut, talk: &mut Talk<'_, S
     }
 }
 
+/// Whether the engine has refused the connection itself, at the limit of its namespace.
+const fn is_of_entrance(why: Refusal) -> bool {
+    matches!(
+        why,
+        Refusal::Limit {
+            what: Capacity::NamespaceClients,
+            ..
+        }
+    )
+}
+
 impl<S: Speaker> Session for Conversation<S> {
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox) {
-        let info = std::mem::take(&mut self.info);
         self.run(now, out, |speaker, talk| {
-            talk.send(ClientCommand::Open(info));
             speaker.open(talk);
+            // The engine may refuse the connection, and the words for that come behind the greeting.
+            if !speaker.awaits_login() {
+                talk.enter(None);
+            }
         });
     }
 
@@ -134,6 +147,16 @@ impl<S: Speaker> Session for Conversation<S> {
             aliases.outward(&mut event);
         }
         self.run(now, out, |speaker, talk| match event {
+            Event::Reply(ENTERED, reply) => {
+                talk.state.entering = false;
+                if matches!(reply, Reply::Refused(_)) {
+                    talk.end(Reason::ClosedByServer);
+                }
+            }
+            Event::Reply(Tag::NONE, Reply::Refused(why)) if is_of_entrance(why) => {
+                speaker.turned_away(why, talk);
+                talk.end(Reason::Limit("namespaces.connections"));
+            }
             Event::Reply(tag, reply) if tag.wants_answer() => {
                 if let Some(question) = talk.state.pending.take(tag) {
                     speaker.reply(question, reply, talk);

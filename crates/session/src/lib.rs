@@ -21,6 +21,7 @@
 //! names of queues.
 
 pub mod alias;
+mod by_namespace;
 mod conversation;
 pub mod cron;
 pub mod jid;
@@ -38,6 +39,7 @@ use std::fmt;
 use bytes::{Bytes, BytesMut};
 use windlass_engine::{ClientId, Command, Event, Right, Rights, Tag, Timestamp};
 
+pub use by_namespace::ByNamespace;
 pub use conversation::Conversation;
 pub use listen::Listen;
 pub use pending::Question;
@@ -46,8 +48,8 @@ pub use talk::{LARGE_BYTES, Talk};
 
 /// One connection's side of a protocol.
 pub trait Session: Send + fmt::Debug {
-    /// The connection has opened. Puts [`windlass_engine::ClientCommand::Open`] first, then the protocol's greeting if
-    /// the server speaks first.
+    /// The connection has opened. Puts the protocol's greeting if the server speaks first, and then
+    /// [`windlass_engine::ClientCommand::Open`], unless the peer's login will tell the namespace.
     fn on_open(&mut self, now: Timestamp, out: &mut Outbox);
 
     /// Takes complete messages from `input`, as many as the session accepts in flight, and leaves the rest. The driver
@@ -123,6 +125,8 @@ pub struct Outbox {
     bytes: BytesMut,
     hang_up: Option<Reason>,
     stop: Option<Stop>,
+    /// The namespace that the client has entered, until the driver has seen it.
+    entered: Option<Box<str>>,
     /// The wall clock minus the time that sessions receive.
     skew_ms: i64,
 }
@@ -215,6 +219,16 @@ impl Outbox {
     pub const fn with_rights(mut self, rights: Rights) -> Self {
         self.rights = rights;
         self
+    }
+
+    /// The client enters this namespace with a name, or that without one.
+    pub fn enter(&mut self, namespace: Option<Box<str>>) {
+        self.entered = namespace;
+    }
+
+    /// The namespace with a name that the client has entered since the last call, if it has.
+    pub fn entered(&mut self) -> Option<Box<str>> {
+        self.entered.take()
     }
 
     /// What the client may do.

@@ -1,4 +1,4 @@
-//! An address to listen on with what clients may do there, as protocols have them in their sections.
+//! An address to listen on with what clients may do there and their namespace, as protocols have them in their sections.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,21 +9,27 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use windlass_config::{AddressError, ListenAddress};
 use windlass_engine::{Right, Rights};
 
-/// An address of a protocol. Written as the address alone, or as a table with `address` and `rights`.
+/// An address of a protocol. Written as the address alone, or as a table with `address`, and `rights` and `namespace` if
+/// they are not those of every address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// The address.
     pub address: ListenAddress,
     /// What clients may do there.
     pub rights: Rights,
+    /// The namespace of all clients there. `None`: their logins tell it, or it is the one without a name.
+    pub namespace: Option<Box<str>>,
 }
 
 /// The table.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Restricted {
+struct Table {
     address: ListenAddress,
-    rights: Vec<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rights: Option<Vec<Name>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<Box<str>>,
 }
 
 /// The names of rights.
@@ -63,6 +69,7 @@ impl From<ListenAddress> for Listen {
         Self {
             address,
             rights: Rights::ALL,
+            namespace: None,
         }
     }
 }
@@ -77,16 +84,19 @@ impl FromStr for Listen {
 
 impl Serialize for Listen {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.rights == Rights::ALL {
+        if self.rights == Rights::ALL && self.namespace.is_none() {
             return self.address.serialize(serializer);
         }
-        let rights = Name::ALL
-            .into_iter()
-            .filter(|name| self.rights.include(name.right()))
-            .collect();
-        Restricted {
+        let names = || {
+            Name::ALL
+                .into_iter()
+                .filter(|name| self.rights.include(name.right()))
+                .collect()
+        };
+        Table {
             address: self.address.clone(),
-            rights,
+            rights: (self.rights != Rights::ALL).then(names),
+            namespace: self.namespace.clone(),
         }
         .serialize(serializer)
     }
@@ -105,7 +115,7 @@ impl<'de> Visitor<'de> for Form {
     type Value = Listen;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an address, or a table with address and rights")
+        f.write_str("an address, or a table with address, rights and namespace")
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Listen, E> {
@@ -113,16 +123,23 @@ impl<'de> Visitor<'de> for Form {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Listen, A::Error> {
-        let Restricted { address, rights } =
-            Restricted::deserialize(MapAccessDeserializer::new(map))?;
-        if rights.is_empty() {
+        let Table {
+            address,
+            rights,
+            namespace,
+        } = Table::deserialize(MapAccessDeserializer::new(map))?;
+        if rights.as_ref().is_some_and(Vec::is_empty) {
             return Err(A::Error::custom(
                 "rights must name one of `submit`, `work` and `administer` at least",
             ));
         }
+        let rights = rights.map_or(Rights::ALL, |rights| {
+            rights.into_iter().map(Name::right).collect()
+        });
         Ok(Listen {
             address,
-            rights: rights.into_iter().map(Name::right).collect(),
+            rights,
+            namespace,
         })
     }
 }
@@ -163,17 +180,50 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_read_and_written_with_its_namespace_in_either_form_of_a_list() {
+        let inline = r#"listen = ["127.0.0.1:1", { address = "unix:/s", namespace = "shop" }, { address = "[::1]:2", rights = ["work"], namespace = "b" }, { address = "[::1]:3" }]"#;
+        let tables = "[[listen]]\naddress = \"unix:/s\"\nnamespace = \"shop\"\n[[listen]]\naddress = \"[::1]:3\"\n";
+        let read = |text: &str| toml::from_str::<Section>(text).unwrap();
+        let shown = |section: &Section| -> Vec<String> {
+            let listen = section.listen.iter();
+            listen
+                .map(|it| format!("{} {} {:?}", it.address, it.rights, it.namespace))
+                .collect()
+        };
+        let shop = "unix:/s submit, work, administer Some(\"shop\")";
+        let plain = "[::1]:3 submit, work, administer None";
+        assert_eq!(
+            shown(&read(inline)),
+            [
+                "127.0.0.1:1 submit, work, administer None",
+                shop,
+                "[::1]:2 work Some(\"b\")",
+                plain
+            ]
+        );
+        assert_eq!(shown(&read(tables)), [shop, plain]);
+        for text in [inline, tables] {
+            let written = toml::to_string(&read(text)).unwrap();
+            assert_eq!(read(&written).listen, read(text).listen, "{written}");
+            assert!(written.contains("\"[::1]:3\""), "{written}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let table = [
             (
                 "7",
-                "expected an address, or a table with address and rights",
+                "expected an address, or a table with address, rights and namespace",
             ),
             (
                 "\"4730\"",
                 "no port; host:port, [ipv6]:port or unix:/path expected",
             ),
-            ("{ address = \"127.0.0.1:1\" }", "missing field `rights`"),
+            (
+                "{ address = \"127.0.0.1:1\", namespace = 7 }",
+                "invalid type: integer `7`, expected a string",
+            ),
             ("{ rights = [\"work\"] }", "missing field `address`"),
             (
                 "{ address = \"127.0.0.1:1\", rights = [] }",

@@ -79,6 +79,11 @@ pub trait Protocol: Send + Sync + fmt::Debug {
     /// All addresses.
     fn listeners(&self) -> Vec<Listener<'_>>;
 
+    /// The namespaces that its logins name.
+    fn namespaces(&self) -> Vec<NamedNamespace> {
+        Vec::new()
+    }
+
     /// The files for TLS on its TCP addresses, if it can use TLS.
     fn tls(&self) -> Option<&Tls> {
         None
@@ -220,10 +225,32 @@ pub struct Listener<'a> {
     pub address: &'a ListenAddress,
     /// What clients may do there.
     pub rights: Rights,
+    /// The namespace of all clients there, if the address has one.
+    pub namespace: Option<&'a str>,
     /// Whether the listener uses TLS.
     pub tls: bool,
     /// The queue served there, if there is only one.
     pub queue: Option<&'a str>,
+}
+
+/// A namespace that the configuration names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedNamespace {
+    /// The key that names it.
+    pub key: Cow<'static, str>,
+    /// The name.
+    pub name: String,
+}
+
+impl NamedNamespace {
+    /// Those that are keys of a section.
+    pub fn each<'a>(section: &str, names: impl Iterator<Item = &'a String>) -> Vec<Self> {
+        let named = |name: &String| Self {
+            key: format!("{section}.{}", name.escape_debug()).into(),
+            name: name.clone(),
+        };
+        names.map(named).collect()
+    }
 }
 
 /// Makes the session of a new connection. Other parts of the daemon can end it with the [`Closer`].
@@ -306,6 +333,8 @@ pub struct ServedQueue {
     pub name: Bytes,
     /// The kind.
     pub kind: QueueKind,
+    /// The name of its namespace; `None` = the one without a name.
+    pub namespace: Option<Box<str>>,
 }
 
 /// How an imported job behaves, as far as its source does not define it.
@@ -339,14 +368,20 @@ impl<'a> Listener<'a> {
         tls: Option<&Tls>,
     ) -> impl Iterator<Item = Self> {
         let (key, tls) = (key.into(), tls.is_some_and(Tls::is_on));
-        listen.iter().map(move |Listen { address, rights }| Self {
+        let of = move |Listen {
+                           address,
+                           rights,
+                           namespace,
+                       }: &'a Listen| Self {
             protocol,
             key: key.clone(),
             address,
             rights: *rights,
+            namespace: namespace.as_deref(),
             tls: tls && address.is_tcp(),
             queue: None,
-        })
+        };
+        listen.iter().map(of)
     }
 }
 

@@ -16,7 +16,16 @@ pub trait Speaker: Send + fmt::Debug {
     /// What a command was for.
     type Question: Question;
 
-    /// The connection has opened: the greeting, if the server speaks first.
+    /// The peer's login tells its namespace: the speaker calls [`Talk::enter`] when it knows it, and sends no command
+    /// before. Asked once, when the connection opens.
+    fn awaits_login(&self) -> bool {
+        false
+    }
+
+    /// The engine has not let the connection in: the protocol's words for that, if it has any. The connection then ends.
+    fn turned_away(&mut self, _why: Refusal, _talk: &mut Talk<'_, Self::Question>) {}
+
+    /// The connection has opened: the greeting, if the server speaks first. [`Talk::enter`] precedes commands.
     fn open(&mut self, _talk: &mut Talk<'_, Self::Question>) {}
 
     /// Takes one message from `input` and acts on it. Between two calls `input` only grows, or moves to another buffer.

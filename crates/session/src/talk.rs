@@ -1,7 +1,7 @@
 //! A speaker's way to the engine and to its peer during one call.
 
 use bytes::{Bytes, BytesMut};
-use windlass_engine::{ClientId, Command, Right, Tag, Timestamp};
+use windlass_engine::{ClientCommand, ClientId, ClientInfo, Command, Right, Tag, Timestamp};
 
 use crate::pending::Pending;
 use crate::{Outbox, Question, Reason, Stop};
@@ -11,6 +11,9 @@ pub const LARGE_BYTES: usize = 256 << 10;
 
 /// Reading stops for a moment when the publications of one call have this many recipients.
 pub(crate) const RECIPIENTS_MAX: usize = 4 << 10;
+
+/// The tag of the command behind [`ClientCommand::Open`]. No question has it: their tags count from 1.
+pub(crate) const ENTERED: Tag = Tag(u64::MAX >> 1);
 
 /// The output of one call, in the order in which it takes effect.
 #[derive(Debug)]
@@ -23,6 +26,10 @@ pub struct Talk<'a, Q> {
 /// A conversation without its speaker.
 #[derive(Debug)]
 pub(crate) struct State<Q> {
+    /// For the engine, until it is told of the connection.
+    pub(crate) info: Option<ClientInfo>,
+    /// The engine was told, and may still refuse the connection.
+    pub(crate) entering: bool,
     pub(crate) pending: Pending<Q>,
     /// Recipients of the publications since reading began.
     pub(crate) recipients: usize,
@@ -43,6 +50,8 @@ pub(crate) struct State<Q> {
 impl<Q> Default for State<Q> {
     fn default() -> Self {
         Self {
+            info: None,
+            entering: false,
             pending: Pending::default(),
             recipients: 0,
             messages: 0,
@@ -95,6 +104,24 @@ impl<Q: Question> Talk<'_, Q> {
     /// Not for a protocol with a transport, which frames its bytes.
     pub fn share(&mut self, bytes: Bytes) {
         self.out.share(bytes);
+    }
+
+    /// Tells the engine of the connection: in the namespace of its address, or else in this one. Only the first call
+    /// counts.
+    ///
+    /// The engine may refuse a connection to a namespace with a name, at a limit of the namespace. It would carry out the
+    /// commands of such a client in the namespace without a name, so nothing more is read until it has let this one in.
+    pub fn enter(&mut self, namespace: Option<&str>) {
+        let Some(info) = self.state.info.take() else {
+            return;
+        };
+        let namespace = info.namespace.or_else(|| namespace.map(Box::from));
+        self.state.entering = namespace.is_some();
+        self.out.enter(namespace.clone());
+        self.send(ClientCommand::Open(ClientInfo { namespace, ..info }));
+        if self.state.entering {
+            self.out.command(ENTERED, Command::Barrier);
+        }
     }
 
     /// Sends a command to the engine. [`Speaker::reply`](crate::Speaker::reply) gets the question back with the reply.
@@ -160,7 +187,7 @@ impl<Q: Question> Talk<'_, Q> {
 impl<Q: Question> State<Q> {
     /// Whether reading must stop: until a reply has come, or for good.
     pub(crate) const fn must_wait(&self) -> bool {
-        self.over || self.pending.is_full()
+        self.over || self.entering || self.pending.is_full()
     }
 
     /// Whether reading must stop at least until the driver has processed the output.

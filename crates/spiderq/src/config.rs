@@ -2,20 +2,22 @@
 //! `config/windlass.toml` explains each key to the operator.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use windlass_config::{ByteSize, Error, Secret, Tls, credential, positive, senseless};
 use windlass_engine::{Clash, NewJob, QueueKind};
-use windlass_session::Listen;
 use windlass_session::protocol::{
-    Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol, ServedQueue, SessionFactory,
+    Daemon, EndedJob, Endpoint, ImportTerms, Listener, NamedNamespace, Protocol, ServedQueue,
+    SessionFactory,
 };
+use windlass_session::{ByNamespace, Listen};
 use windlass_zmtp::curve::CurvePublicKey;
-use windlass_zmtp::{Access, ConnectionRegistry, Mechanism, Role, Zmtp};
+use windlass_zmtp::{Access, ConnectionRegistry, Guests, NamespaceLogin, Role, Zmtp};
 
-use crate::session::{Counters, Settings, SpiderqSpeaker, entry};
+use crate::session::{Counters, Others, Settings, SpiderqSpeaker, entry};
 use crate::wire;
 
 /// The protocol's name.
@@ -53,6 +55,8 @@ windlass_config::section! {
         pub curve_secret_key_file: PathBuf,
         /// The keys of clients that may connect with CURVE; empty for all.
         pub curve_clients: Vec<CurvePublicKey>,
+        /// The logins that tell a client's namespace, by its name.
+        pub namespaces: BTreeMap<String, NamespaceLogin>,
         /// More listeners, each with addresses of its own.
         pub more: Vec<SpiderqMore>,
         /// TLS for every TCP address of all listeners.
@@ -156,6 +160,7 @@ impl SpiderqMore {
             password_file: more.password_file.unwrap_or_default(),
             curve_secret_key_file: more.curve_secret_key_file.unwrap_or_default(),
             curve_clients: more.curve_clients.unwrap_or_default(),
+            namespaces: BTreeMap::new(),
             ..named
         }
     }
@@ -166,6 +171,8 @@ impl SpiderqMore {
 struct Shared {
     queue: String,
     counters: Arc<Counters>,
+    /// Those of namespaces with a name.
+    named: Arc<ByNamespace<Counters>>,
     registry: Arc<ConnectionRegistry>,
 }
 
@@ -205,23 +212,20 @@ impl Spiderq {
     /// The settings of the connections to the queue of this very section.
     fn own_settings(self, daemon: &Daemon) -> Result<Settings, Error> {
         let transport = self.zmtp.settings(Role::Router, daemon.outbound_bytes_max);
-        let zmtp = Arc::new(windlass_zmtp::Settings {
-            mechanism: self.mechanism(daemon)?,
-            ..transport
-        });
         Ok(Settings {
-            zmtp,
+            zmtp: Arc::new(transport.with(self.guests(daemon)?)),
             ..Settings::new(self)
         })
     }
 
-    fn mechanism(&self, daemon: &Daemon) -> Result<Mechanism, Error> {
+    fn guests(&self, daemon: &Daemon) -> Result<Guests, Error> {
         let Self {
             user,
             password,
             password_file,
             curve_secret_key_file,
             curve_clients,
+            namespaces,
             ..
         } = self;
         let access = Access {
@@ -231,8 +235,9 @@ impl Spiderq {
             password_file,
             curve_secret_key_file,
             curve_clients,
+            namespaces,
         };
-        access.mechanism(daemon.random)
+        access.guests(daemon.random)
     }
 
     /// The endpoint of the queue of this very section.
@@ -246,7 +251,8 @@ impl Spiderq {
         let guarded = settings.zmtp.mechanism.is_guarded();
         let shared = Shared {
             queue,
-            counters: Arc::clone(&settings.counters),
+            counters: Arc::default(),
+            named: Arc::default(),
             registry,
         };
         let sessions = sessions(&shared, settings);
@@ -258,13 +264,14 @@ impl Spiderq {
 }
 
 fn sessions(shared: &Shared, settings: Settings) -> SessionFactory {
-    let settings = Arc::new(settings);
+    let settings = Arc::new(Settings {
+        counters: Arc::clone(&shared.counters),
+        others: Some(Arc::new(Others::new(Arc::clone(&shared.named)))),
+        ..settings
+    });
     Arc::clone(&shared.registry).sessions(move |info, registration| {
-        Box::new(SpiderqSpeaker::session(
-            Arc::clone(&settings),
-            info,
-            registration,
-        ))
+        let settings = settings.within(info.namespace.as_deref());
+        Box::new(SpiderqSpeaker::session(settings, info, registration))
     })
 }
 
@@ -295,7 +302,7 @@ impl Protocol for Spiderq {
                     format!("{bytes} bytes, limits.name_bytes_max is {most}"),
                 );
             }
-            cycle.mechanism(daemon).map(drop)
+            cycle.guests(daemon).map(drop)
         })
     }
 
@@ -311,6 +318,10 @@ impl Protocol for Spiderq {
             })
         });
         listeners.collect()
+    }
+
+    fn namespaces(&self) -> Vec<NamedNamespace> {
+        NamedNamespace::each("spiderq.namespaces", self.namespaces.keys())
     }
 
     fn tls(&self) -> Option<&Tls> {
@@ -331,12 +342,28 @@ impl Protocol for Spiderq {
     }
 
     fn queues(&self) -> Vec<ServedQueue> {
-        let queue = |(section, cycle): (usize, Self)| ServedQueue {
-            key: key(section, "queue"),
-            name: cycle.queue.into(),
-            kind: QueueKind::Cycle,
+        // Each namespace has a queue of its own under this name.
+        let namespaces = |cycle: &Self| -> BTreeSet<Option<Box<str>>> {
+            let listen = cycle.listen.iter().map(|it| it.namespace.clone());
+            let logins = cycle
+                .namespaces
+                .keys()
+                .map(|name| Some(name.as_str().into()));
+            listen.chain(logins).collect()
         };
-        self.cycles().map(queue).collect()
+        let queues = |(section, cycle): (usize, Self)| {
+            let of = |namespace| ServedQueue {
+                key: key(section, "queue"),
+                name: cycle.queue.clone().into(),
+                kind: QueueKind::Cycle,
+                namespace,
+            };
+            namespaces(&cycle)
+                .into_iter()
+                .map(of)
+                .collect::<Vec<ServedQueue>>()
+        };
+        self.cycles().flat_map(queues).collect()
     }
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
@@ -365,20 +392,14 @@ impl Protocol for Spiderq {
             ..cycle
         }
         .own_settings(daemon)?;
-        Ok(Some(sessions(
-            shared,
-            Settings {
-                counters: Arc::clone(&shared.counters),
-                ..settings
-            },
-        )))
+        Ok(Some(sessions(shared, settings)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use windlass_testkit::protocol::daemon;
-    use windlass_zmtp::{Limits, Login};
+    use windlass_zmtp::{Limits, Login, Mechanism};
 
     use super::*;
 
@@ -458,6 +479,7 @@ mod tests {
         };
         let zmtp = windlass_zmtp::Settings {
             role: Role::Router,
+            guests: None,
             mechanism: Mechanism::Plain(vec![Login {
                 user: "u".into(),
                 password: "p".into(),

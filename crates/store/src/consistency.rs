@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use windlass_engine::{Batch, JobId, QueueId, QueueImage, QueueKind, Stage};
+use windlass_engine::{
+    Batch, JobId, Namespace, NamespaceImage, QueueId, QueueImage, QueueKind, Stage,
+};
 
 /// The maximum that a batch's jobs can still add to the counts: jobs that have not run, and jobs that have
 /// not succeeded.
@@ -36,16 +38,38 @@ pub(crate) fn check_batch(batch: &Batch, open: &Open) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that each name of a namespace occurs once.
+pub(crate) fn check_namespaces(
+    namespaces: &BTreeMap<Namespace, NamespaceImage>,
+) -> Result<(), String> {
+    let mut names = BTreeMap::new();
+    for (id, image) in namespaces {
+        if let Some(other) = names.insert(&image.name, id) {
+            return Err(format!("{id:?} and {other:?} have the same name"));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn check_queues(
     queues: &BTreeMap<QueueId, QueueImage>,
+    namespaces: &BTreeMap<Namespace, NamespaceImage>,
     queues_max: u32,
 ) -> Result<(), String> {
     let mut names = BTreeMap::new();
+    let mut indexes = BTreeMap::new();
     for (id, image) in queues {
-        if id.0 >= queues_max {
+        let namespace = id.namespace();
+        if namespace != Namespace::UNNAMED && !namespaces.contains_key(&namespace) {
+            return Err(format!("{id:?} is in {namespace:?}, which does not exist"));
+        }
+        if id.index() >= queues_max {
             return Err(format!("{id:?} is beyond the limit of {queues_max} queues"));
         }
-        if let Some(other) = names.insert(&image.name, id) {
+        if let Some(other) = indexes.insert(id.index(), id) {
+            return Err(format!("{id:?} and {other:?} have the same index"));
+        }
+        if let Some(other) = names.insert((namespace, &image.name), id) {
             return Err(format!("{id:?} and {other:?} have the same name"));
         }
     }

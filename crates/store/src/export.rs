@@ -12,7 +12,8 @@
 //!   commit whose changes are included), `written_at_ms`, `records` (the number of lines with a record),
 //!   `whole` (0 if the store was damaged);
 //! * the engine meta: `engine` (how often a daemon has opened the store), `pushed`, `succeeded`, `failed`;
-//! * queues: `queue_settings` (the queue's name), `kind`, `paused` (1 or 0), `paused_at_ms`;
+//! * namespaces with names: `namespace_settings` (the name);
+//! * queues: `queue_settings` (the queue's name), `namespace` (if it has a name; jobs, schedules and batches have it, too), `kind`, `paused` (1 or 0), `paused_at_ms`;
 //! * in the order of numbers, jobs: `job`, `queue` (older versions: `queue_number`, if its name was lost),
 //!   `origin` (the protocol's number), `priority`, `place`, `ready_at_ms`, `due_at_ms` (the next time of a
 //!   scheduled or retrying job; the end of a lease or of retention), `attempts`, `failures`, `key`, `name`,
@@ -28,6 +29,9 @@
 //! * `export_end` (the number of lines before this one), `jobs`, `queues`, `schedules`, `batches`, `days`,
 //!   and `sha256` of all lines before, each with its line feed.
 //!
+//! An export of one namespace has only the lines of that namespace, and no `day`. `records` is missing, and the
+//! counters of the engine meta are those of the namespace.
+//!
 //! The name of a byte string that is not UTF-8 has the suffix `_base64`. Missing fields are omitted.
 
 mod line;
@@ -38,8 +42,8 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use windlass_engine::{
-    Batch, DayBegin, Job, JobState, NewJob, Payload, QueueId, QueueImage, QueueKind, Recurrence,
-    Schedule, Timestamp, Totals,
+    Batch, DayBegin, Job, JobState, Namespace, NewJob, Payload, Protocol, QueueId, QueueImage,
+    QueueKind, Recurrence, Schedule, Timestamp, Totals,
 };
 
 use self::line::Line;
@@ -51,13 +55,15 @@ use crate::salvage::Salvage;
 /// The version of the format.
 pub const EXPORT_VERSION: u64 = 2;
 
-/// The writer of an export, and the time.
+/// The writer of an export, the time, and what is exported.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// The version of the daemon.
     pub daemon: &'a str,
     /// The time by the wall clock.
     pub written_at: Timestamp,
+    /// The name of the only namespace to export, empty for the one without a name; `None` for all.
+    pub namespace: Option<&'a str>,
 }
 
 /// The numbers of exported entities.
@@ -73,6 +79,8 @@ pub struct Exported {
     pub batches: u64,
     /// Beginnings of days.
     pub days: u64,
+    /// Namespaces with names.
+    pub namespaces: u64,
 }
 
 /// The store that an export shows.
@@ -98,7 +106,7 @@ impl Salvage {
         let queues: BTreeMap<_, _> = self
             .queues
             .values()
-            .map(|image| (&image.name, image))
+            .map(|image| ((image.id.namespace(), &image.name), image))
             .collect();
         let counts = [
             queues.len(),
@@ -106,6 +114,7 @@ impl Salvage {
             self.schedules.len(),
             self.batches.len(),
             self.days.len(),
+            self.namespaces.len(),
         ];
         let records = counts.iter().sum::<usize>() as u64 + u64::from(self.meta().is_some());
         let mut lines = Lines::begin(
@@ -119,6 +128,9 @@ impl Salvage {
         )?;
         self.meta()
             .map_or(Ok(()), |meta| lines.put(Record::Meta(meta.clone())))?;
+        for image in self.namespaces.values() {
+            lines.put(Record::Namespace(Box::new(image.clone())))?;
+        }
         for image in self.queues.values() {
             lines.name(image);
         }
@@ -137,6 +149,10 @@ impl Salvage {
         let mut others = others.into_iter().peekable();
         let (bodies, unreadable) = (self.jobs.file().map(BodyFile::reader), &mut self.unreadable);
         self.jobs.each(|job| {
+            // The bodies of others are not read.
+            if !lines.shows(job.queue.namespace()) {
+                return Ok(());
+            }
             while let Some((_, other)) = others.next_if(|(other, _)| **other < job.id) {
                 lines.put(other.record())?;
             }
@@ -177,22 +193,31 @@ pub(crate) struct Lines<'a> {
     sum: Sha256,
     written: u64,
     exported: Exported,
+    /// The only namespace that is shown.
+    only: Option<&'a str>,
+    /// The engine meta, until the counters of that namespace are known.
+    meta: Option<MetaRecord>,
     /// The names of queues, for the lines of jobs.
     names: BTreeMap<QueueId, Bytes>,
+    /// The names of the namespaces that are shown.
+    namespaces: BTreeMap<Namespace, Bytes>,
     /// The wall clock minus the engine's time.
     skew_ms: i64,
     next_number: Option<u64>,
 }
 
 impl<'a> Lines<'a> {
-    pub(crate) fn begin(to: &'a mut dyn Write, about: About<'_>, shown: Shown) -> io::Result<Self> {
+    pub(crate) fn begin(to: &'a mut dyn Write, about: About<'a>, shown: Shown) -> io::Result<Self> {
         let (sum, exported, names) = (Sha256::new(), Exported::default(), BTreeMap::new());
         let mut lines = Self {
             to,
             sum,
             written: 0,
             exported,
+            only: about.namespace,
+            meta: None,
             names,
+            namespaces: BTreeMap::new(),
             skew_ms: 0,
             next_number: None,
         };
@@ -201,10 +226,22 @@ impl<'a> Lines<'a> {
             .text("daemon", about.daemon.as_bytes())
             .number("commit", shown.commit)
             .number("written_at_ms", about.written_at.0)
-            .number("records", shown.records)
+            .number(
+                "records",
+                about.namespace.is_none().then_some(shown.records),
+            )
             .number("whole", u64::from(shown.whole));
         lines.write(&line.finish())?;
         Ok(lines)
+    }
+
+    /// Returns true if the lines of this namespace are written, whose own line precedes them.
+    fn shows(&self, namespace: Namespace) -> bool {
+        match self.only {
+            None => true,
+            Some("") => namespace == Namespace::UNNAMED,
+            Some(_) => self.namespaces.contains_key(&namespace),
+        }
     }
 
     /// Records the name of a queue without a line.
@@ -212,38 +249,69 @@ impl<'a> Lines<'a> {
         self.names.insert(image.id, image.name.clone());
     }
 
-    /// Writes the line of a full record. The engine meta is first, and queues precede jobs. Other records
-    /// have no line.
+    /// Writes the line of a full record. The engine meta is first, then namespaces, and queues precede jobs.
+    /// Other records have no line.
     pub(crate) fn put(&mut self, record: Record) -> io::Result<()> {
-        let (skew_ms, exported) = (self.skew_ms, &mut self.exported);
+        if !record.namespace().is_none_or(|of| self.shows(of)) {
+            return Ok(());
+        }
+        let skew_ms = self.skew_ms;
+        let exported = &mut self.exported;
+        let namespaces = &self.namespaces;
+        let name_of = |id: Namespace| namespaces.get(&id).map(|name| &**name);
         let line = match record {
-            Record::Meta(meta) => {
-                self.skew_ms = meta.meta.clock.skew_ms;
-                // After a kill, numbers that were only reserved may have been assigned.
-                let (next, reserved) = (meta.meta.next_job, meta.meta.reserved);
-                self.next_number = Some(if meta.clean { next } else { next.max(reserved) });
-                engine_line(meta)
+            Record::Namespace(image) => {
+                if self
+                    .only
+                    .is_some_and(|only| *only.as_bytes() != *image.name)
+                {
+                    return Ok(());
+                }
+                exported.namespaces += 1;
+                let line = Line::default().text("namespace_settings", &*image.name);
+                self.namespaces.insert(image.id, image.name.clone());
+                if let Some(mut meta) = self.meta.take() {
+                    meta.meta.totals = sum_of(&image.protocols);
+                    // They are those of the namespace without a name.
+                    meta.meta.protocols = Vec::new();
+                    self.engine(meta)?;
+                }
+                line.record(&Record::Namespace(image))
+            }
+            Record::Meta(mut meta) => {
+                match self.only {
+                    None => {}
+                    Some("") => meta.meta.totals = sum_of(&meta.meta.protocols),
+                    Some(_) => {
+                        self.meta = Some(meta);
+                        return Ok(());
+                    }
+                }
+                return self.engine(meta);
             }
             Record::QueueSet(image) => {
                 exported.queues += 1;
-                self.name(&image);
-                queue_line(&image)
+                self.names.insert(image.id, image.name.clone());
+                queue_line(&image, name_of(image.id.namespace()))
             }
             Record::Put(mut job) => {
                 exported.jobs += 1;
                 job.shift(skew_ms);
-                job_line(&job, self.names.get(&job.queue))
+                let namespace = name_of(job.queue.namespace());
+                job_line(&job, self.names.get(&job.queue), namespace)
             }
             Record::Schedule(mut schedule) => {
                 exported.schedules += 1;
                 schedule.shift(skew_ms);
-                schedule_line(&schedule)
+                schedule_line(&schedule, name_of(schedule.job.namespace))
             }
             Record::Batch(mut batch) => {
                 exported.batches += 1;
                 batch.shift(skew_ms);
-                batch_line(&batch)
+                batch_line(&batch, name_of(batch.namespace))
             }
+            // Its counters are those of all namespaces.
+            Record::Day(_) if self.only.is_some() => return Ok(()),
             Record::Day(begin) => {
                 exported.days += 1;
                 day_line(&begin)
@@ -251,6 +319,7 @@ impl<'a> Lines<'a> {
             Record::Moved(_)
             | Record::Gone(_)
             | Record::QueueGone(_)
+            | Record::NamespaceGone(_)
             | Record::NextRun(_)
             | Record::BatchMoved(_)
             | Record::Ended(_) => {
@@ -258,6 +327,14 @@ impl<'a> Lines<'a> {
             }
         };
         self.write(&line)
+    }
+
+    fn engine(&mut self, meta: MetaRecord) -> io::Result<()> {
+        self.skew_ms = meta.meta.clock.skew_ms;
+        // After a kill, numbers that were only reserved may have been assigned.
+        let (next, reserved) = (meta.meta.next_job, meta.meta.reserved);
+        self.next_number = Some(if meta.clean { next } else { next.max(reserved) });
+        self.write(&engine_line(meta))
     }
 
     /// Completes the export.
@@ -271,6 +348,7 @@ impl<'a> Lines<'a> {
             schedules,
             batches,
             days,
+            namespaces,
         } = self.exported;
         let counts = [
             ("jobs", jobs),
@@ -283,6 +361,8 @@ impl<'a> Lines<'a> {
         let line = counts
             .into_iter()
             .fold(line, |line, (name, count)| line.number(name, count));
+        // Not written by older versions.
+        let line = line.number("namespaces", Some(namespaces).filter(|count| *count > 0));
         let line = line.text("sha256", hex::encode(self.sum.finalize()).as_bytes());
         self.to.write_all(line.finish().as_bytes())?;
         self.to.flush()?;
@@ -294,6 +374,12 @@ impl<'a> Lines<'a> {
         self.written += 1;
         self.to.write_all(line.as_bytes())
     }
+}
+
+/// The counters of all protocols together.
+fn sum_of(protocols: &[(Protocol, Totals)]) -> Totals {
+    let each = protocols.iter().map(|(_, totals)| totals);
+    each.fold(Totals::default(), |sum, totals| sum.sum(totals))
 }
 
 fn engine_line(meta: MetaRecord) -> String {
@@ -314,13 +400,14 @@ fn with_totals(line: Line, totals: &Totals) -> Line {
         .number("failed", totals.failed)
 }
 
-fn queue_line(image: &QueueImage) -> String {
+fn queue_line(image: &QueueImage, namespace: Option<&[u8]>) -> String {
     let kind = match image.kind {
         QueueKind::Work => "work",
         QueueKind::Cycle => "cycle",
     };
     Line::default()
         .text("queue_settings", &*image.name)
+        .text("namespace", namespace)
         .text("kind", kind.as_bytes())
         .number("paused", u64::from(!image.paused.is_empty()))
         .number("paused_at_ms", image.paused_at.map(|at| at.0))
@@ -333,7 +420,7 @@ fn given(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// The body of a job is in a separate field at the end.
-fn job_line(job: &Job, queue: Option<&Bytes>) -> String {
+fn job_line(job: &Job, queue: Option<&Bytes>, namespace: Option<&[u8]>) -> String {
     let (place, due_at) = place(&job.state);
     let extra = job.extra.as_deref();
     let bare = Job {
@@ -343,6 +430,7 @@ fn job_line(job: &Job, queue: Option<&Bytes>) -> String {
     Line::default()
         .number("job", job.id.0)
         .text("queue", queue.map(|name| &**name))
+        .text("namespace", namespace)
         .number(
             "queue_number",
             queue.is_none().then_some(job.queue.0.into()),
@@ -376,10 +464,11 @@ fn job_line(job: &Job, queue: Option<&Bytes>) -> String {
         .record(&Record::Put(bare))
 }
 
-fn batch_line(batch: &Batch) -> String {
+fn batch_line(batch: &Batch, namespace: Option<&[u8]>) -> String {
     let (complete, success) = (batch.complete.as_deref(), batch.success.as_deref());
     Line::default()
         .number("batch", batch.id.0)
+        .text("namespace", namespace)
         .number("origin", u64::from(batch.protocol.0))
         .number("jobs", batch.progress.total)
         .number("succeeded", batch.progress.succeeded)
@@ -394,7 +483,7 @@ fn batch_line(batch: &Batch) -> String {
         .record(&Record::Batch(Box::new(batch.clone())))
 }
 
-fn schedule_line(schedule: &Schedule) -> String {
+fn schedule_line(schedule: &Schedule, namespace: Option<&[u8]>) -> String {
     let job = &schedule.job;
     let (cron, zone, every_ms) = match &schedule.recurrence {
         Recurrence::Cron(cron) => (Some(cron.to_string()), None, None),
@@ -411,6 +500,7 @@ fn schedule_line(schedule: &Schedule) -> String {
     Line::default()
         .number("schedule", schedule.id.0)
         .text("queue", &*job.queue)
+        .text("namespace", namespace)
         .number("origin", u64::from(job.protocol.0))
         .number("priority", u64::from(job.priority.value()))
         .text("cron", cron.as_deref().map(str::as_bytes))

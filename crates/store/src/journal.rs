@@ -24,7 +24,8 @@ use crate::commit::Commit;
 use crate::pending::{INLINE_BYTES_MAX, Pending};
 use crate::record::{
     MetaRecord, Tail, encode_batch, encode_batch_moved, encode_day, encode_ended, encode_meta,
-    encode_moved, encode_next_run, encode_put, encode_queue, encode_queue_gone, encode_schedule,
+    encode_moved, encode_namespace, encode_namespace_gone, encode_next_run, encode_put,
+    encode_queue, encode_queue_gone, encode_schedule,
 };
 use crate::store::{Error, Log};
 
@@ -118,6 +119,9 @@ impl Journal {
                 Change::QueueSet(id) | Change::QueueGone(id) => {
                     self.pending.queues.insert(*id);
                 }
+                Change::NamespaceSet(id) => {
+                    self.pending.namespaces.insert(*id);
+                }
                 Change::DayBegan(number) => {
                     let begun = engine.days().find(|begin| begin.number == *number);
                     begun
@@ -167,6 +171,9 @@ impl Journal {
         engine: &mut Engine,
         mut write: impl FnMut(Commit) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.pending
+            .namespaces
+            .extend(engine.namespaces().map(|namespace| namespace.id));
         self.pending
             .queues
             .extend(engine.queues().map(|queue| queue.image().id));
@@ -323,6 +330,12 @@ impl Journal {
 
     /// Closes the pending commit and starts the next.
     fn close(&mut self, engine: &Engine) -> Commit {
+        for id in std::mem::take(&mut self.pending.namespaces) {
+            self.pending.append(|out| match engine.namespace(id) {
+                Some(image) => encode_namespace(image, out),
+                None => encode_namespace_gone(id, out),
+            });
+        }
         let mut settings = Vec::new();
         for id in std::mem::take(&mut self.pending.queues) {
             match engine.queue(id).filter(|queue| is_worth_remembering(queue)) {

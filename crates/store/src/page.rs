@@ -7,10 +7,11 @@
 //! keys, in this order
 //!   0 "head"                                 a page of one record: the engine's own numbers
 //!   0 "point"                                how far the table has come: see `Point`
-//!   1 page(8) 0                              a page of queues: numbers page << 5 to page << 5 | 31
+//!   0 255 page(7) 0                          a page of namespaces: numbers page << 5 to page << 5 | 31
+//!   1 page(8) 0                              a page of queues, likewise
 //!   2 page(8) 0                              a page of jobs, schedules and batches, likewise
 //!   3 page(8) 0                              a page of days, likewise
-//!   1 to 3 page(8) 1 number(8) place(8) n(4) piece n of a large record of the page before; numbers are big-endian
+//!   0 to 3 page(8) 1 number(8) place(8) n(4) piece n of a large record of the page before; numbers are big-endian
 //!
 //! page     bytes 0..4    crc32 of the key and of all bytes from 4 on
 //!                4       version, 2
@@ -45,6 +46,9 @@ const LARGE_BYTES: usize = 2 << 10;
 const LARGE_PART_BYTES: usize = 1 << 10;
 /// Maximum bytes of a piece of a large record.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
+/// Added to the number of a page of namespaces. The key follows that of the point and precedes those of queues: an
+/// export reads the table in order, and writes the names of namespaces in the lines of queues and jobs.
+const BEHIND_POINT: u64 = 0xff << 56;
 const VERSION: u8 = 2;
 const HEADER_BYTES: usize = 21;
 
@@ -66,6 +70,7 @@ pub(crate) enum PageError {
 pub(crate) const fn page_number(subject: Subject, number: u64) -> u64 {
     match subject {
         Subject::Meta => 0,
+        Subject::Namespace => BEHIND_POINT | number >> PAGE_BITS,
         Subject::Queue | Subject::Entity | Subject::Day => number >> PAGE_BITS,
     }
 }
@@ -74,6 +79,7 @@ pub(crate) const fn page_number(subject: Subject, number: u64) -> u64 {
 pub(crate) fn page_key(subject: Subject, number: u64) -> Vec<u8> {
     let kind = match subject {
         Subject::Meta => return HEAD_KEY.to_vec(),
+        Subject::Namespace => 0,
         Subject::Queue => 1,
         Subject::Entity => 2,
         Subject::Day => 3,
@@ -102,8 +108,11 @@ impl Key {
     pub(crate) fn of(key: &[u8]) -> Self {
         match key {
             POINT_KEY => Self::Point,
-            HEAD_KEY | [1..=3, _, _, _, _, _, _, _, _, 0] => Self::Page,
-            [1..=3, _, _, _, _, _, _, _, _, 1, rest @ ..] => {
+            HEAD_KEY | [0, 0xff, _, _, _, _, _, _, _, 0] | [1..=3, _, _, _, _, _, _, _, _, 0] => {
+                Self::Page
+            }
+            [0, 0xff, _, _, _, _, _, _, _, 1, rest @ ..]
+            | [1..=3, _, _, _, _, _, _, _, _, 1, rest @ ..] => {
                 piece_of(rest).unwrap_or(Self::Unknown)
             }
             _ => Self::Unknown,
@@ -470,11 +479,19 @@ mod tests {
             bytes: PIECE_BYTES,
             ..job
         };
+        let namespace = Large {
+            kind: 15,
+            number: 1,
+            ..queue
+        };
         let mut keys = vec![
             HEAD_KEY.to_vec(),
             POINT_KEY.to_vec(),
-            page_key(Subject::Queue, 900),
+            page_key(Subject::Namespace, 1),
         ];
+        keys.extend(namespace.keys());
+        keys.push(page_key(Subject::Namespace, 4_095));
+        keys.push(page_key(Subject::Queue, 900));
         keys.extend(queue.keys());
         keys.push(page_key(Subject::Queue, 960));
         keys.push(page_key(Subject::Entity, 0x1234));
@@ -482,6 +499,11 @@ mod tests {
         keys.push(page_key(Subject::Entity, 0x1240));
         assert!(keys.is_sorted());
         let kinds: Vec<_> = keys.iter().map(|key| Key::of(key)).collect();
+        let of_namespace = Key::Piece {
+            number: 1,
+            place: 7,
+            n: 0,
+        };
         let (of_queue, of_job) = (
             Key::Piece {
                 number: 900,
@@ -500,6 +522,9 @@ mod tests {
             [
                 page,
                 Key::Point,
+                page,
+                of_namespace,
+                page,
                 page,
                 of_queue,
                 page,

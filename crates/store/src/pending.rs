@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use windlass_engine::{JobId, Numbered, QueueId};
+use windlass_engine::{JobId, Namespace, Numbered, QueueId};
 
 use crate::commit::{Commit, Run};
 use crate::record::{Tail, encode_gone};
@@ -69,6 +69,7 @@ pub(crate) struct Pending {
     pub(crate) touched: bool,
     /// Queues to read from the engine at the cut.
     pub(crate) queues: BTreeSet<QueueId>,
+    pub(crate) namespaces: BTreeSet<Namespace>,
     /// The record of each job, schedule or batch.
     index: Numbered<u32>,
     /// Numbers from this one on were assigned in this commit. No other commit has them.
@@ -93,6 +94,7 @@ impl Pending {
             seq,
             touched: false,
             queues: BTreeSet::new(),
+            namespaces: BTreeSet::new(),
             index: Numbered::new(NO_RECORD),
             first_new,
             kept: HashSet::with_hasher(FixedState::default()),

@@ -134,6 +134,7 @@ mod tests {
         let about = About {
             daemon: "0.1.0",
             written_at: Timestamp(1),
+            namespace: None,
         };
         for (seq, expected) in [
             (5, None),
@@ -170,6 +171,7 @@ mod tests {
             About {
                 daemon: "0.1.0",
                 written_at: Timestamp(1),
+                namespace: None,
             },
             Vec::new(),
         );
@@ -214,6 +216,7 @@ mod tests {
             last: None,
         };
         let batch = |id| Batch {
+            namespace: windlass_engine::Namespace::UNNAMED,
             id: JobId(id),
             name: "b".into(),
             protocol: Protocol::FAKTORY,

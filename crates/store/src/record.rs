@@ -1,6 +1,6 @@
 //! Facts and their bytes: a whole job, a job's standing, a job's deletion, a queue, a queue's deletion, the engine
 //! meta; a whole schedule, a schedule's next run; a whole batch, a batch's progress; the beginning of a day; the end of a
-//! job, for the history. Schedules
+//! job, for the history; a namespace, a namespace's deletion. Schedules
 //! and batches share the numbers of jobs, and are deleted by the same record.
 //!
 //! ```text
@@ -18,8 +18,8 @@ mod put;
 use serde::{Deserialize, Serialize};
 use windlass_codec::{DecodeError, Reader, decode, encode, put_u32, put_u64};
 use windlass_engine::{
-    Batch, BatchProgress, DAYS_KEPT, DayBegin, Ended, EngineMeta, Job, JobId, QueueId, QueueImage,
-    Schedule,
+    Batch, BatchProgress, DAYS_KEPT, DayBegin, Ended, EngineMeta, Job, JobId, Namespace,
+    NamespaceImage, QueueId, QueueImage, Schedule,
 };
 
 pub use moved::{Moved, NextRun};
@@ -38,6 +38,8 @@ const BATCH_MOVED: u8 = 10;
 const HEAD: u8 = 12;
 const DAY: u8 = 13;
 const ENDED: u8 = 14;
+const NAMESPACE: u8 = 15;
+const NAMESPACE_GONE: u8 = 16;
 
 /// Counts, numbers and ranks stay below this, so that continuing a recovered sequence never
 /// overflows.
@@ -68,6 +70,10 @@ pub enum Record {
     Day(DayBegin),
     /// A row for the history. It changes nothing in the store, and no table has it.
     Ended(Box<Ended>),
+    /// A full namespace, before the queues in it.
+    Namespace(Box<NamespaceImage>),
+    /// A namespace is deleted.
+    NamespaceGone(Namespace),
     /// The engine's own numbers. Every commit has one.
     Meta(MetaRecord),
 }
@@ -95,6 +101,8 @@ pub struct BatchMoved {
 pub(crate) enum Subject {
     /// The engine meta.
     Meta,
+    /// A namespace, by number.
+    Namespace,
     /// A queue, by number.
     Queue,
     /// A job, a schedule or a batch: they share a range of numbers.
@@ -127,7 +135,7 @@ impl Tag {
         let mut from = Reader::new(record);
         let kind = from.u8()?;
         let number = match kind {
-            GONE | QUEUE_GONE => from.u64()?,
+            GONE | QUEUE_GONE | NAMESPACE_GONE => from.u64()?,
             HEAD => 0,
             _ => first_field(&mut from)?,
         };
@@ -143,6 +151,8 @@ impl Tag {
             QUEUE_SET => (Subject::Queue, Effect::Whole),
             QUEUE_GONE => (Subject::Queue, Effect::Gone),
             DAY => (Subject::Day, Effect::Whole),
+            NAMESPACE => (Subject::Namespace, Effect::Whole),
+            NAMESPACE_GONE => (Subject::Namespace, Effect::Gone),
             HEAD => (Subject::Meta, Effect::Whole),
             kind => return Err(DecodeError::Kind(kind)),
         };
@@ -185,6 +195,15 @@ pub(crate) fn encode_gone(id: JobId, out: &mut Vec<u8>) {
 pub(crate) fn encode_queue_gone(id: QueueId, out: &mut Vec<u8>) {
     out.push(QUEUE_GONE);
     put_u32(out, id.0);
+}
+
+pub(crate) fn encode_namespace(image: &NamespaceImage, out: &mut Vec<u8>) {
+    put(NAMESPACE, image, out);
+}
+
+pub(crate) fn encode_namespace_gone(id: Namespace, out: &mut Vec<u8>) {
+    out.push(NAMESPACE_GONE);
+    put_u32(out, id.0.into());
 }
 
 pub(crate) fn encode_queue(image: &QueueImage, out: &mut Vec<u8>) {
@@ -230,7 +249,38 @@ pub(crate) fn is_ended(record: &[u8]) -> bool {
     record.first() == Some(&ENDED)
 }
 
+const NAMESPACE_NUMBER: &str = "a namespace's number";
+
+fn namespace(number: u32) -> Result<Namespace, DecodeError> {
+    check::below(
+        NAMESPACE_NUMBER,
+        number.into(),
+        u64::from(Namespace::MAX.0) + 1,
+    )?;
+    Ok(Namespace(u16::try_from(number).unwrap_or_default()))
+}
+
 impl Record {
+    /// The namespace of a full queue, job, schedule or batch.
+    pub(crate) fn namespace(&self) -> Option<Namespace> {
+        match self {
+            Self::QueueSet(image) => Some(image.id.namespace()),
+            Self::Put(job) => Some(job.queue.namespace()),
+            Self::Schedule(schedule) => Some(schedule.job.namespace),
+            Self::Batch(batch) => Some(batch.namespace),
+            Self::Moved(_)
+            | Self::Gone(_)
+            | Self::QueueGone(_)
+            | Self::NextRun(_)
+            | Self::BatchMoved(_)
+            | Self::Day(_)
+            | Self::Ended(_)
+            | Self::Namespace(_)
+            | Self::NamespaceGone(_)
+            | Self::Meta(_) => None,
+        }
+    }
+
     /// Decodes the record at the front of the reader.
     pub(crate) fn decode(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let record = match from.u8()? {
@@ -246,6 +296,8 @@ impl Record {
             DAY => Self::Day(decode(from)?),
             ENDED => Self::Ended(decode(from)?),
             HEAD => Self::Meta(decode(from)?),
+            NAMESPACE => Self::Namespace(decode(from)?),
+            NAMESPACE_GONE => Self::NamespaceGone(namespace(from.u32(NAMESPACE_NUMBER)?)?),
             kind => return Err(DecodeError::Kind(kind)),
         };
         record.check()?;
@@ -285,6 +337,8 @@ impl Record {
             Self::BatchMoved(moved) => put(BATCH_MOVED, moved, out),
             Self::Day(begin) => encode_day(begin, out),
             Self::Ended(row) => encode_ended(row, out),
+            Self::Namespace(image) => encode_namespace(image, out),
+            Self::NamespaceGone(id) => encode_namespace_gone(*id, out),
             Self::Meta(meta) => encode_meta(meta, out),
         }
     }

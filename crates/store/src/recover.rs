@@ -7,12 +7,12 @@ use std::fmt::Display;
 use std::path::Path;
 
 use windlass_engine::{
-    Batch, DAYS_KEPT, DayBegin, Engine, JobId, JobState, Limits, Numbered, QueueId, QueueImage,
-    QueueKind, Role, Schedule, Slab, Slot, Stored,
+    Batch, DAYS_KEPT, DayBegin, Engine, JobId, JobState, Limits, Namespace, NamespaceImage,
+    Numbered, QueueId, QueueImage, QueueKind, Role, Schedule, Slab, Slot, Stored,
 };
 
 use crate::body_file::{BodyFile, Overflow};
-use crate::consistency::{Open, check_batch, check_queues};
+use crate::consistency::{Open, check_batch, check_namespaces, check_queues};
 use crate::damage::{Damage, OpenError};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
@@ -102,6 +102,7 @@ pub(crate) struct Replay {
     batches: BTreeMap<JobId, Batch>,
     /// By number, modulo [`DAYS_KEPT`].
     days: BTreeMap<u64, DayBegin>,
+    namespaces: BTreeMap<Namespace, NamespaceImage>,
     meta: Option<MetaRecord>,
     /// A changed part with the number of an entity of another kind.
     misplaced: Option<JobId>,
@@ -116,6 +117,7 @@ impl Replay {
             schedules: BTreeMap::new(),
             batches: BTreeMap::new(),
             days: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
             meta: None,
             misplaced: None,
         }
@@ -163,6 +165,8 @@ impl Replay {
             },
             Record::Day(begin) => drop(self.days.insert(begin.number % DAYS_KEPT, begin)),
             Record::Ended(_) => {}
+            Record::Namespace(image) => drop(self.namespaces.insert(image.id, *image)),
+            Record::NamespaceGone(id) => drop(self.namespaces.remove(&id)),
             Record::Meta(meta) => self.meta = Some(meta),
         }
     }
@@ -196,7 +200,8 @@ impl Replay {
                 "{id:?} changed as something else than it is"
             )));
         }
-        check_queues(&self.queues, queues_max).map_err(nonsense)?;
+        check_namespaces(&self.namespaces).map_err(nonsense)?;
+        check_queues(&self.queues, &self.namespaces, queues_max).map_err(nonsense)?;
         let taken = |id: JobId, is_new: bool| {
             is_new.then_some(()).ok_or_else(|| {
                 nonsense(format!(
@@ -212,6 +217,9 @@ impl Replay {
         self.days
             .into_values()
             .for_each(|begin| engine.recall_day(begin));
+        self.namespaces
+            .into_values()
+            .for_each(|image| engine.recall_namespace(image));
         let kinds: BTreeMap<QueueId, QueueKind> = self
             .queues
             .iter()
@@ -337,17 +345,23 @@ fn rebuilt(
         .days
         .values()
         .for_each(|begin| engine.recall_day(*begin));
-    let mut names = BTreeMap::new();
+    found
+        .namespaces
+        .values()
+        .for_each(|image| engine.recall_namespace(image.clone()));
+    let (mut names, mut indexes) = (BTreeMap::new(), BTreeMap::new());
     for (id, image) in &found.queues {
-        // If two queues have the same name, the younger one is valid, because the older must have
-        // been deleted.
-        names.insert(&image.name, *id);
+        // If two queues have the same name or index, one of them must have been deleted. Of a name, it
+        // is the older one.
+        names.insert((id.namespace(), &image.name), *id);
+        indexes.insert(id.index(), *id);
     }
     let is_there = |id: QueueId| {
-        found
-            .queues
-            .get(&id)
-            .filter(|image| names.get(&image.name) == Some(&id))
+        let is_one = |image: &&QueueImage| {
+            names.get(&(id.namespace(), &image.name)) == Some(&id)
+                && indexes.get(&id.index()) == Some(&id)
+        };
+        found.queues.get(&id).filter(is_one)
     };
     found
         .queues

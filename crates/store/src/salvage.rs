@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use windlass_engine::{
-    Batch, DAYS_KEPT, DayBegin, Job, JobId, Protocols, QueueId, QueueImage, Schedule,
+    Batch, DAYS_KEPT, DayBegin, Job, JobId, Namespace, NamespaceImage, Protocols, QueueId,
+    QueueImage, Schedule,
 };
 
 use self::pages::Pages;
-use self::unnamed::{UNNAMED, unnamed_queue};
+use self::unnamed::{UNNAMED, UNNAMED_NAMESPACE, unnamed_namespace, unnamed_queue};
 use crate::body_file::{BodyFile, Overflow};
 use crate::jobs::{Jobs, with_body};
 use crate::load::{Loaded, load};
@@ -40,6 +41,8 @@ pub struct Salvage {
     pub batches: BTreeMap<JobId, Batch>,
     /// Queues by number.
     pub queues: BTreeMap<QueueId, QueueImage>,
+    /// Namespaces with names.
+    pub namespaces: BTreeMap<Namespace, NamespaceImage>,
     /// The beginnings of days, by number modulo [`DAYS_KEPT`].
     pub days: BTreeMap<u64, DayBegin>,
     /// The last commit that was read.
@@ -232,8 +235,10 @@ impl Salvage {
             Ok(())
         });
         shown.unwrap_or_default();
-        self.queues
-            .retain(|id, _| used.contains(id) || !gone.contains(id));
+        // An index is that of one queue at a time, of any namespace.
+        let taken: BTreeSet<u32> = used.iter().map(|id| id.index()).collect();
+        let is_free = |id: &QueueId| !gone.contains(id) && !taken.contains(&id.index());
+        self.queues.retain(|id, _| used.contains(id) || is_free(id));
         if !unnamed.is_empty() {
             self.unreadable.push(format!(
                 "the names of queues ({}): they are called {UNNAMED}NUMBER",
@@ -241,6 +246,18 @@ impl Salvage {
             ));
         }
         self.queues.extend(unnamed);
+        let namespaces = self.queues.keys().map(|id| id.namespace());
+        let lost: BTreeSet<Namespace> = namespaces
+            .filter(|id| *id != Namespace::UNNAMED && !self.namespaces.contains_key(id))
+            .collect();
+        if !lost.is_empty() {
+            self.unreadable.push(format!(
+                "the names of namespaces ({}): they are called {UNNAMED_NAMESPACE}NUMBER",
+                lost.len()
+            ));
+        }
+        let named = lost.into_iter().map(|id| (id, unnamed_namespace(id)));
+        self.namespaces.extend(named);
         self.job_count = self.jobs.len() as u64;
     }
 
@@ -275,6 +292,9 @@ impl Salvage {
             Record::QueueGone(id) => drop(self.gone.insert(id)),
             Record::Day(begin) => drop(self.days.insert(begin.number % DAYS_KEPT, begin)),
             Record::Ended(_) => {}
+            // A deleted one may be the only source for the name of the namespace of a job's queue.
+            Record::NamespaceGone(_) => {}
+            Record::Namespace(image) => drop(self.namespaces.insert(image.id, *image)),
             Record::Meta(meta) => self.meta = Some(meta),
         }
     }

@@ -36,6 +36,7 @@ pub fn is_answered_by(command: &Command, reply: &Reply) -> bool {
         | Command::Queue(_)
         | Command::Schedule(_)
         | Command::Batch(_)
+        | Command::Namespace(_)
         | Command::Worker(_) => DONE,
     };
     matches!(reply, Reply::Refused(_)) || answers(reply)
@@ -49,6 +50,7 @@ fn answer(query: &Query) -> fn(&Reply) -> bool {
         Query::Queue { .. } | Query::Queues { .. } | Query::Configured { .. } => {
             |reply| matches!(reply, Reply::Queues { .. })
         }
+        Query::Namespaces { .. } => |reply| matches!(reply, Reply::Namespaces { .. }),
         Query::Throttles { .. } => |reply| matches!(reply, Reply::Throttles { .. }),
         Query::Jobs { .. } | Query::JobsBy { .. } => |reply| matches!(reply, Reply::Jobs { .. }),
         Query::Preview { .. } => |reply| matches!(reply, Reply::Counted { .. }),

@@ -8,6 +8,7 @@ pub mod calendar;
 pub mod cgroup;
 pub mod clock;
 pub mod daemon;
+pub mod dice;
 pub mod disk;
 pub mod memory;
 pub mod play;

@@ -104,6 +104,7 @@ impl MemoryHub {
         self.next_client += 1;
         let mut peer = Peer {
             session: greet(ClientInfo {
+                namespace: None,
                 address: "127.0.0.1".into(),
                 protocol: None,
                 number,

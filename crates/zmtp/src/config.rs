@@ -78,14 +78,15 @@ impl Zmtp {
 }
 
 impl ConnectionRegistry {
-    /// Makes the sessions of its listener.
+    /// Makes the sessions of its listener. Each namespace has identities of its own.
     pub fn sessions<F>(self: Arc<Self>, make: F) -> SessionFactory
     where
         F: Fn(ClientInfo, Registration) -> Box<dyn Session> + Send + Sync + 'static,
     {
         Arc::new(move |info, connection: Arc<dyn Closer>| {
             let hang_up: HangUp = Arc::new(move |close| connection.close(close.into()));
-            make(info, self.enter(hang_up))
+            let registry = self.within(info.namespace.as_deref());
+            make(info, registry.enter(hang_up))
         })
     }
 }

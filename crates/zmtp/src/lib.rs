@@ -18,6 +18,7 @@
 mod access;
 mod config;
 pub mod curve;
+mod guests;
 mod link;
 mod message;
 mod peer;
@@ -25,8 +26,9 @@ mod registry;
 mod subscriptions;
 pub mod wire;
 
-pub use access::Access;
+pub use access::{Access, NamespaceLogin};
 pub use config::Zmtp;
+pub use guests::Guests;
 pub use link::Link;
 pub use message::{Envelope, Message, Parts, first_part};
 pub use peer::{Close, Event, Limits, Login, Mechanism, Peer, Ready, Role, Settings, Unsent};

@@ -42,9 +42,17 @@ impl Link {
     ) -> Result<Option<Event>, Close> {
         let found = self.peer.read(now, input, out);
         if let Ok(Some(Event::Ready(ready))) = &found {
+            if let Some(namespace) = self.peer.settings().namespace_of(ready) {
+                self.registration.move_to(namespace);
+            }
             self.registration.settle(ready.identity.clone(), now);
         }
         found
+    }
+
+    /// Whether the peer's login can tell its namespace: see [`Settings::namespace_of`].
+    pub fn awaits_login(&self) -> bool {
+        self.peer.settings().guests.is_some()
     }
 
     /// The peer, to send to.

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use windlass_engine::Timestamp;
+use windlass_session::ByNamespace;
 
 use crate::Close;
 
@@ -29,6 +30,8 @@ pub type HangUp = Arc<dyn Fn(Close) + Send + Sync>;
 #[derive(Debug, Default)]
 pub struct ConnectionRegistry {
     inner: Mutex<Inner>,
+    /// Those of namespaces with a name.
+    named: ByNamespace<Self>,
 }
 
 #[derive(Default)]
@@ -66,15 +69,27 @@ impl ConnectionRegistry {
     /// Adds a connection that has just been accepted.
     #[must_use]
     pub fn enter(self: &Arc<Self>, hang_up: HangUp) -> Registration {
-        let mut inner = self.lock();
-        let number = inner.next;
-        inner.next += 1;
         Registration {
             registry: Arc::clone(self),
-            number,
+            number: self.next(),
             hang_up,
             identity: None,
         }
+    }
+
+    /// The registry of a namespace: a connection must not take over the identity of one that it cannot know of.
+    pub(crate) fn within(self: &Arc<Self>, namespace: Option<&str>) -> Arc<Self> {
+        let Some(namespace) = namespace else {
+            return Arc::clone(self);
+        };
+        self.named.get_or(namespace, Self::default)
+    }
+
+    fn next(&self) -> u64 {
+        let mut inner = self.lock();
+        let number = inner.next;
+        inner.next += 1;
+        number
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -83,6 +98,12 @@ impl ConnectionRegistry {
 }
 
 impl Registration {
+    /// Moves a connection without an identity to a namespace, which its login has told.
+    pub(crate) fn move_to(&mut self, namespace: &str) {
+        self.registry = self.registry.within(Some(namespace));
+        self.number = self.registry.next();
+    }
+
     /// Returns the connection's identity, at the end of the handshake. That is `wanted`, and a connection that had it is
     /// closed. If `wanted` is `None` or was taken over too often recently, the identity is generated: 0 and a number.
     pub fn settle(&mut self, wanted: Option<Bytes>, now: Timestamp) -> Bytes {

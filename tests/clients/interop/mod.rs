@@ -15,6 +15,14 @@ mod stage;
 use std::path::Path;
 use std::process::Command;
 
+use crate::common::namespaces;
+
+/// Plays a scene in the namespaces of a daemon at once.
+fn play(stock: &peers::Stock, name: &str, scene: fn(&peers::Stock, &stage::Place)) {
+    let stage = stage::Stage::in_namespaces(scenes::sections(name));
+    namespaces::at_once(&stage.places(), |place| scene(stock, place));
+}
+
 /// A test for every library and scene.
 macro_rules! interop {
     ($($library:ident, $stock:ident $(, and $more:ident)*;)*) => {
@@ -25,7 +33,7 @@ macro_rules! interop {
         mod $library {
             $(#[test]
             fn $scene() {
-                super::scenes::$scene(&super::peers::$stock);
+                super::play(&super::peers::$stock, stringify!($scene), super::scenes::$scene);
             })*
         }
     };
@@ -41,7 +49,7 @@ interop! {
 
 #[test]
 fn gearmanode_two_writes() {
-    scenes::two_writes(&peers::GEARMANODE);
+    play(&peers::GEARMANODE, "two_writes", scenes::two_writes);
 }
 
 /// A handle never leaves together with the result of its job.

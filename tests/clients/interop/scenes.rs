@@ -1,14 +1,23 @@
-//! The scenes for every stock library, as client and as worker. Each scene has a daemon of its own.
+//! The scenes for every stock library, as client and as worker. They are played in three
+//! namespaces of a daemon at once.
 
 use std::time::Instant;
 
 use super::peers::{ALL, Held, Stock};
-use super::stage::Stage;
+use super::stage::Place;
 use crate::common;
 
+/// The sections of a scene's queues.
+pub fn sections(scene: &str) -> &'static str {
+    match scene {
+        "repeats" => "[queues.\"*no*\"]\ndedup.window = \"1h\"\n",
+        "bursts" => "[queues.\"*no*\"]\ncoalesce = { quiet = \"200ms\" }\n",
+        _ => "",
+    }
+}
+
 /// Jobs and their results: text, empty, any bytes; a job that fails.
-pub fn foreground(stock: &Stock) {
-    let stage = Stage::new();
+pub fn foreground(stock: &Stock, stage: &Place) {
     let _worker = stock.worker(stage.address());
     let mut client = stock.client(stage.address());
     let any_bytes: Vec<u8> = (0..=255).cycle().take(70_000).collect();
@@ -31,8 +40,7 @@ pub fn foreground(stock: &Stock) {
 }
 
 /// A background job runs long after its client has gone.
-pub fn background(stock: &Stock) {
-    let stage = Stage::new();
+pub fn background(stock: &Stock, stage: &Place) {
     let mut client = stock.client(stage.address());
     client.submit("later", "background normal", "note", "", "some day");
     client.wait();
@@ -42,8 +50,7 @@ pub fn background(stock: &Stock) {
 }
 
 /// High before normal before low, with and without a waiting client.
-pub fn priorities(stock: &Stock) {
-    let stage = Stage::new();
+pub fn priorities(stock: &Stock, stage: &Place) {
     let mut client = stock.client(stage.address());
     for way in ["background", "foreground"] {
         for priority in ["low", "normal", "high"] {
@@ -76,8 +83,7 @@ pub fn priorities(stock: &Stock) {
 }
 
 /// Two clients with the same unique id get the result from one run of one job.
-pub fn coalescing(stock: &Stock) {
-    let stage = Stage::new();
+pub fn coalescing(stock: &Stock, stage: &Place) {
     let (mut one, mut other) = (stock.client(stage.address()), stock.client(stage.address()));
     for client in [&mut one, &mut other] {
         client.submit("same", "foreground normal", "note", "only one", "the news");
@@ -102,8 +108,7 @@ pub fn coalescing(stock: &Stock) {
 
 /// In a queue that remembers jobs, a submit that is repeated after the job's end is the same job, and a client that waits
 /// gets the result that it had.
-pub fn repeats(stock: &Stock) {
-    let stage = Stage::with("[queues.\"no*\"]\ndedup.window = \"1h\"\n");
+pub fn repeats(stock: &Stock, stage: &Place) {
     let mut worker = stock.worker(stage.address());
     let mut client = stock.client(stage.address());
     client.submit("first", "background normal", "note", "order 7", "one cake");
@@ -123,8 +128,7 @@ pub fn repeats(stock: &Stock) {
 }
 
 /// In a queue where submits become one job, a burst of them is one run with the last body.
-pub fn bursts(stock: &Stock) {
-    let stage = Stage::with("[queues.\"no*\"]\ncoalesce = { quiet = \"200ms\" }\n");
+pub fn bursts(stock: &Stock, stage: &Place) {
     let mut client = stock.client(stage.address());
     for n in 0..100 {
         client.submit(
@@ -160,8 +164,7 @@ pub fn bursts(stock: &Stock) {
 }
 
 /// `GET_STATUS` of a job that waits, runs and is over.
-pub fn status(stock: &Stock) {
-    let stage = Stage::new();
+pub fn status(stock: &Stock, stage: &Place) {
     let mut client = stock.client(stage.address());
     let mut other = (!stock.listens).then(|| stock.client(stage.address()));
     let held = Held::new(stage.dir(), "held");
@@ -187,8 +190,7 @@ pub fn status(stock: &Stock) {
 }
 
 /// An exception reaches the clients that asked for exceptions; others see the job fail, once. The worker continues.
-pub fn exceptions(stock: &Stock) {
-    let stage = Stage::new();
+pub fn exceptions(stock: &Stock, stage: &Place) {
     let _worker = stock.worker(stage.address());
     let mut client = stock.client(stage.address());
     client.submit("raising", "foreground normal", "raise", "", "x");
@@ -219,8 +221,7 @@ pub fn exceptions(stock: &Stock) {
 }
 
 /// Progress, data and a warning, in the order they were sent.
-pub fn streaming(stock: &Stock) {
-    let stage = Stage::new();
+pub fn streaming(stock: &Stock, stage: &Place) {
     let _worker = stock.worker(stage.address());
     let mut client = stock.client(stage.address());
     client.submit("stream", "foreground normal", "steps", "", "a cake");
@@ -237,8 +238,7 @@ const STEPS: [&str; 4] = [
 ];
 
 /// `kill -9` of a worker that holds a job: the next worker gets it, and the client its result.
-pub fn worker_death(stock: &Stock) {
-    let stage = Stage::new();
+pub fn worker_death(stock: &Stock, stage: &Place) {
     let mut client = stock.client(stage.address());
     let held = Held::new(stage.dir(), "held");
     let worker = stock.worker(stage.address());
@@ -256,8 +256,7 @@ pub fn worker_death(stock: &Stock) {
 }
 
 /// A body of several megabytes, there and back.
-pub fn large(stock: &Stock) {
-    let stage = Stage::new();
+pub fn large(stock: &Stock, stage: &Place) {
     let _worker = stock.worker(stage.address());
     let mut client = stock.client(stage.address());
     // A pattern that any lost, doubled or displaced piece would change.
@@ -280,9 +279,8 @@ pub fn large(stock: &Stock) {
 }
 
 /// Many concurrent jobs on one connection, each with its own result.
-pub fn in_flight(stock: &Stock) {
+pub fn in_flight(stock: &Stock, stage: &Place) {
     const JOBS: usize = 300;
-    let stage = Stage::new();
     let mut client = stock.client(stage.address());
     for n in 0..JOBS {
         client.submit(
@@ -308,8 +306,7 @@ pub fn in_flight(stock: &Stock) {
 }
 
 /// A worker of this library serves clients of every library.
-pub fn serves_every_client(stock: &Stock) {
-    let stage = Stage::new();
+pub fn serves_every_client(stock: &Stock, stage: &Place) {
     let _worker = stock.worker(stage.address());
     for other in ALL {
         let mut client = other.client(stage.address());
@@ -323,8 +320,7 @@ pub fn serves_every_client(stock: &Stock) {
 }
 
 /// Text commands, while the same client waits for a job.
-pub fn administration(stock: &Stock) {
-    let stage = Stage::new();
+pub fn administration(stock: &Stock, stage: &Place) {
     let held = Held::new(stage.dir(), "held");
     let mut client = stock.client(stage.address());
     let _worker = stock.worker(stage.address());
@@ -361,8 +357,7 @@ pub fn administration(stock: &Stock) {
 }
 
 /// `GET_STATUS_UNIQUE`: the status of a job by its unique id, and how many clients wait for it.
-pub fn status_by_unique(stock: &Stock) {
-    let stage = Stage::new();
+pub fn status_by_unique(stock: &Stock, stage: &Place) {
     let held = Held::new(stage.dir(), "held");
     let (mut one, mut other) = (stock.client(stage.address()), stock.client(stage.address()));
     one.submit("long", "foreground normal", "hold", "the one", held.body());
@@ -381,9 +376,8 @@ pub fn status_by_unique(stock: &Stock) {
 /// A worker that sends the end of a job and its next request in two writes, without TCP_NODELAY, has a full queue to
 /// itself. The test prints the duration (see crates/bench/RESULTS.md): 40 ms a job if the first write waits to be
 /// acknowledged.
-pub fn two_writes(stock: &Stock) {
+pub fn two_writes(stock: &Stock, stage: &Place) {
     const JOBS: usize = 200;
-    let stage = Stage::new();
     let mut producer = common::Peer::connect(stage.address()).unwrap();
     for n in 0..JOBS {
         producer.submit("note", "", format!("body {n}")).unwrap();

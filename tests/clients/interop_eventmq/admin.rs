@@ -144,9 +144,9 @@ fn the_stock_program_stops_the_daemon() {
     for peer in [&worker.0, &scheduler] {
         peer.hears("KBYE");
     }
-    assert!(stage.daemon.wait().success());
+    assert!(stage.daemon_mut().wait().success());
 
-    stage.daemon.restart();
+    stage.daemon_mut().restart();
     let worker = stage.peers.worker(stage.back(), r#"[[10, "q"]]"#);
     let mut left = ids;
     while !left.is_empty() {

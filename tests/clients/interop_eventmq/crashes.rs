@@ -113,9 +113,9 @@ fn the_daemon_is_killed() {
     );
     defer_numbers(&stage);
     stage.wait_for_notes(20);
-    stage.daemon.kill();
+    stage.daemon_mut().kill();
     let before = stage.notes().len();
-    stage.daemon.restart();
+    stage.daemon_mut().restart();
     wait_until("all has run", || {
         let notes: HashSet<Value> = stage.notes().into_iter().collect();
         notes.len() == JOBS + 1

@@ -6,6 +6,8 @@ use super::peers::Socket;
 use super::stage::{DEFAULT, Stage};
 use crate::common::wait_for_log;
 
+in_namespaces! { every_job_runs_once many_jobs_that_do_nothing replies time_out a_body_that_is_not_text_reaches_no_job_manager }
+
 /// A job in the format of a message.
 fn run(callable: &str, args: &Value) -> Value {
     json!(["run", {"path": "tasks", "callable": callable, "args": args, "kwargs": {}, "class_args": [], "class_kwargs": {}}])
@@ -28,9 +30,7 @@ fn sorted(values: impl IntoIterator<Item = Value>) -> Vec<String> {
     values
 }
 
-#[test]
-fn every_job_runs_once() {
-    let stage = Stage::new();
+fn every_job_runs_once(stage: &Stage) {
     let _jobs = stage.job_manager(r#"[[10, "default"], [20, "fast"]]"#);
     let client = stage.client();
     let mut wanted = Vec::new();
@@ -62,9 +62,7 @@ fn every_job_runs_once() {
 }
 
 /// A stock JobManager checks for finished jobs once a second, unless a message arrives.
-#[test]
-fn many_jobs_that_do_nothing() {
-    let stage = Stage::new();
+fn many_jobs_that_do_nothing(stage: &Stage) {
     let _jobs = stage.job_manager(DEFAULT);
     let client = stage.client();
     let options = json!({"reply_requested": true});
@@ -76,9 +74,7 @@ fn many_jobs_that_do_nothing() {
     }
 }
 
-#[test]
-fn replies() {
-    let stage = Stage::new();
+fn replies(stage: &Stage) {
     let _jobs = stage.job_manager(DEFAULT);
     let client = stage.client();
     let asked = json!({"reply_requested": true});
@@ -103,9 +99,7 @@ fn replies() {
     assert_eq!(result(&client, &id), json!({"value": []}));
 }
 
-#[test]
-fn time_out() {
-    let stage = Stage::new();
+fn time_out(stage: &Stage) {
     let _jobs = stage.job_manager(DEFAULT);
     let client = stage.client();
     let once = json!({"args": ["once", 2], "timeout": 1, "reply_requested": true});
@@ -136,9 +130,7 @@ fn time_out() {
 }
 
 /// A stock JobManager that receives a body that is not text drops its socket, and begins all jobs in its hands again.
-#[test]
-fn a_body_that_is_not_text_reaches_no_job_manager() {
-    let stage = Stage::new();
+fn a_body_that_is_not_text_reaches_no_job_manager(stage: &Stage) {
     let jobs = stage.job_manager(DEFAULT);
     let client = stage.client();
     let held = stage.dir().join("held");

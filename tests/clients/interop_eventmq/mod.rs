@@ -6,6 +6,19 @@
 //!
 //! A missing program is a failure, never a skip.
 
+/// Tests that play scenes in three namespaces of a daemon at once.
+macro_rules! in_namespaces {
+    ($($scene:ident)*) => {
+        mod in_namespaces {
+            $(#[test]
+            fn $scene() {
+                let stages = super::Stage::in_namespaces();
+                crate::common::namespaces::at_once(&stages, super::$scene);
+            })*
+        }
+    };
+}
+
 mod admin;
 mod bridge;
 mod crashes;

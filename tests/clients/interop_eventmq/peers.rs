@@ -2,10 +2,10 @@
 //!
 //! Frames may be any bytes. Here they are texts in which each character stands for a byte, as in Latin-1.
 
-use std::cell::{Cell, RefCell};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
@@ -16,15 +16,15 @@ const PATIENCE_MS: u64 = 60_000;
 
 /// The program.
 #[derive(Debug, Clone)]
-pub struct Peers(Rc<Program>);
+pub struct Peers(Arc<Program>);
 
 #[derive(Debug)]
 struct Program {
-    child: RefCell<Child>,
-    orders: RefCell<ChildStdin>,
-    answers: RefCell<BufReader<ChildStdout>>,
+    child: Mutex<Child>,
+    orders: Mutex<ChildStdin>,
+    answers: Mutex<BufReader<ChildStdout>>,
     /// Counts sockets and messages, for unique names.
-    count: Cell<u32>,
+    count: AtomicU32,
 }
 
 impl Peers {
@@ -38,13 +38,13 @@ impl Peers {
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{error}; tests/install-clients installs it"));
-        let orders = RefCell::new(child.stdin.take().unwrap());
-        let answers = RefCell::new(BufReader::new(child.stdout.take().unwrap()));
-        Self(Rc::new(Program {
-            child: RefCell::new(child),
+        let orders = Mutex::new(child.stdin.take().unwrap());
+        let answers = Mutex::new(BufReader::new(child.stdout.take().unwrap()));
+        Self(Arc::new(Program {
+            child: Mutex::new(child),
             orders,
             answers,
-            count: Cell::new(0),
+            count: AtomicU32::new(0),
         }))
     }
 
@@ -93,8 +93,7 @@ impl Peers {
     }
 
     fn next(&self) -> u32 {
-        self.0.count.set(self.0.count.get() + 1);
-        self.0.count.get()
+        self.0.count.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn order(&self, number: u32, name: &str, arguments: &[Value]) -> Value {
@@ -104,20 +103,20 @@ impl Peers {
     }
 
     fn try_order(&self, order: &Value) -> Option<Value> {
-        let mut orders = self.0.orders.borrow_mut();
+        let mut orders = self.0.orders.lock().unwrap();
         writeln!(orders, "{order}")
             .and_then(|()| orders.flush())
             .ok()?;
         let mut answer = String::new();
-        self.0.answers.borrow_mut().read_line(&mut answer).ok()?;
+        self.0.answers.lock().unwrap().read_line(&mut answer).ok()?;
         serde_json::from_str(&answer).ok()
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.child.get_mut().kill();
-        let _ = self.child.get_mut().wait();
+        let _ = self.child.get_mut().unwrap().kill();
+        let _ = self.child.get_mut().unwrap().wait();
     }
 }
 

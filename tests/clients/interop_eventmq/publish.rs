@@ -5,6 +5,8 @@ use serde_json::json;
 use super::peers::{Frames, Socket};
 use super::stage::Stage;
 
+in_namespaces! { topics_are_prefixes subscriptions_end messages_that_the_stock_client_does_not_send }
+
 /// Subscribes to one more topic, and publishes to it until a message arrives: a subscription is not acknowledged, but
 /// earlier subscriptions have arrived as well by then.
 fn wait_for(publisher: &Socket, subscriber: &Socket, topic: &str) {
@@ -34,9 +36,7 @@ fn heard(publisher: &Socket, subscriber: &Socket, topic: &str) -> Vec<Frames> {
     }
 }
 
-#[test]
-fn topics_are_prefixes() {
-    let stage = Stage::new();
+fn topics_are_prefixes(stage: &Stage) {
     let publisher = stage.client();
     let subscribed: [&[&str]; 4] = [
         &[""],
@@ -92,9 +92,7 @@ fn topics_are_prefixes() {
     }
 }
 
-#[test]
-fn subscriptions_end() {
-    let stage = Stage::new();
+fn subscriptions_end(stage: &Stage) {
     let publisher = stage.client();
     let subscriber = stage.peers.subscriber(stage.publish(), &["a", "b", "b"]);
     wait_for(&publisher, &subscriber, "1");
@@ -116,17 +114,15 @@ fn subscribers_outlive_the_daemon() {
     let subscriber = stage.peers.subscriber(stage.publish(), &["a"]);
     wait_for(&publisher, &subscriber, "1");
     drop(stage.peers.subscriber(stage.publish(), &["a"]));
-    stage.daemon.kill();
-    stage.daemon.restart();
+    stage.daemon_mut().kill();
+    stage.daemon_mut().restart();
     wait_for(&publisher, &subscriber, "2");
     publisher.publish("a", &json!("again"));
     assert_eq!(heard(&publisher, &subscriber, "2"), [["a", "\"again\""]]);
 }
 
 /// With headers, as the specification allows for clients, and with any bytes.
-#[test]
-fn messages_that_the_stock_client_does_not_send() {
-    let stage = Stage::new();
+fn messages_that_the_stock_client_does_not_send(stage: &Stage) {
     let publisher = stage.client();
     let subscriber = stage.peers.subscriber(stage.publish(), &["raw"]);
     wait_for(&publisher, &subscriber, "1");

@@ -6,6 +6,8 @@ use super::peers::Worker;
 use super::stage::{DEFAULT, Stage};
 use crate::common::wait_until;
 
+in_namespaces! { weights_among_workers weights_among_queues an_unserved_queue a_queue_that_gets_a_worker the_same_job_again any_listener_serves_every_role }
+
 /// Waits until the daemon has received this many credits in total.
 fn wait_for_slots(stage: &Stage, wanted: usize) {
     let admin = stage.peers.dealer(stage.admin());
@@ -21,9 +23,7 @@ fn wait_for_slots(stage: &Stage, wanted: usize) {
 }
 
 /// Among workers the heaviest comes first; among equals, the one that has waited longest.
-#[test]
-fn weights_among_workers() {
-    let stage = Stage::new();
+fn weights_among_workers(stage: &Stage) {
     let workers = ["heavy", "one", "other"].map(|name| {
         let weight = if name == "heavy" { 50 } else { 10 };
         let socket = stage.peers.dealer_called(stage.back(), Some(name));
@@ -31,7 +31,7 @@ fn weights_among_workers() {
         worker.ready(3);
         worker
     });
-    wait_for_slots(&stage, 9);
+    wait_for_slots(stage, 9);
     let client = stage.peers.dealer(stage.front());
     let bodies: Vec<_> = (0..9).map(|number| format!("[{number}]")).collect();
     for body in &bodies {
@@ -51,9 +51,7 @@ fn weights_among_workers() {
 }
 
 /// Among the queues of one worker the heaviest comes first, whatever the order of their names.
-#[test]
-fn weights_among_queues() {
-    let stage = Stage::new();
+fn weights_among_queues(stage: &Stage) {
     let client = stage.peers.dealer(stage.front());
     for body in ["[1]", "[2]"] {
         for queue in ["a", "b"] {
@@ -66,9 +64,7 @@ fn weights_among_queues() {
     assert_eq!(order, ["[1] in b", "[2] in b", "[1] in a", "[2] in a"]);
 }
 
-#[test]
-fn an_unserved_queue() {
-    let stage = Stage::new();
+fn an_unserved_queue(stage: &Stage) {
     let client = stage.peers.dealer(stage.front());
     let send = |body| {
         client.request("mail", "", body);
@@ -82,7 +78,7 @@ fn an_unserved_queue() {
     send("while nobody serves it");
     assert_eq!(default.job().body, "while nobody serves it");
     default.ready(1);
-    wait_for_slots(&stage, 1);
+    wait_for_slots(stage, 1);
 
     let own = stage.peers.worker(stage.back(), r#"[[10, "mail"]]"#);
     send("served, and its worker is busy");
@@ -93,9 +89,7 @@ fn an_unserved_queue() {
 }
 
 /// Jobs in an unserved queue are there for the queue's own worker when it connects.
-#[test]
-fn a_queue_that_gets_a_worker() {
-    let stage = Stage::new();
+fn a_queue_that_gets_a_worker(stage: &Stage) {
     let client = stage.peers.dealer(stage.front());
     client.request("mail", "", "early");
     client.hears("REPLY");
@@ -110,9 +104,7 @@ fn a_queue_that_gets_a_worker() {
 }
 
 /// Its identifier identifies a job: sent again it is the same job, whether it waits or is worked on.
-#[test]
-fn the_same_job_again() {
-    let stage = Stage::new();
+fn the_same_job_again(stage: &Stage) {
     let client = stage.peers.dealer(stage.front());
     let again = || {
         client.say_as(
@@ -136,9 +128,7 @@ fn the_same_job_again() {
     assert_eq!(client.hears("REPLY"), ["{\"value\": 1}", "the same"]);
 }
 
-#[test]
-fn any_listener_serves_every_role() {
-    let stage = Stage::new();
+fn any_listener_serves_every_role(stage: &Stage) {
     let worker = stage.peers.worker(stage.front(), DEFAULT);
     let scheduler = stage.peers.dealer(stage.back());
     let informed = scheduler.say("INFORM", &["", "scheduler"]);

@@ -144,8 +144,8 @@ fn cron() {
     );
     work_until(&worker, &[("becomes an interval", 1)]);
     stage.settle();
-    stage.daemon.kill();
-    stage.daemon.restart();
+    stage.daemon_mut().kill();
+    stage.daemon_mut().restart();
 
     let worker = stage
         .peers

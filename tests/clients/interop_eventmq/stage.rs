@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::Value;
@@ -12,17 +13,19 @@ use windlass_testkit::daemon::Daemon;
 
 use super::peers::{Peers, Socket};
 use crate::client::{installed, top};
+use crate::common::namespaces::{self, NAMES};
 use crate::common::{daemon, wait_until};
 
 /// The queues of a worker by default.
 pub const DEFAULT: &str = r#"[[10, "default"]]"#;
 
-/// A daemon, its addresses, and a directory for all programs.
+/// A daemon, its addresses in a namespace, and a directory for all programs.
 pub struct Stage {
-    pub daemon: Daemon,
+    pub daemon: Arc<Daemon>,
     pub peers: Peers,
     ports: Ports,
-    dir: tempfile::TempDir,
+    dir: PathBuf,
+    _home: Arc<tempfile::TempDir>,
 }
 
 /// Addresses that stay the same when the daemon is restarted, in ZeroMQ's notation.
@@ -62,25 +65,57 @@ impl Stage {
 
     /// With further keys of `[eventmq]`.
     pub fn with(keys: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let ports = Ports::free();
-        let Ports {
-            front,
-            back,
-            admin,
-            publish,
-        } = &ports;
+        let [stage] = Self::of([""], keys);
+        stage
+    }
+
+    /// In namespaces of one daemon.
+    pub fn in_namespaces() -> [Self; NAMES.len()] {
+        Self::of(NAMES, "")
+    }
+
+    fn of<const N: usize>(names: [&str; N], keys: &str) -> [Self; N] {
+        let home = Arc::new(tempfile::tempdir().unwrap());
+        let ports = names.map(|_| Ports::free());
+        let entry = |name: &str, at: &String| {
+            let namespace = format!(", namespace = {name:?}");
+            let told = if name.is_empty() { "" } else { &namespace };
+            format!("{{ address = {at:?}{told} }}, ")
+        };
+        let list = |of: fn(&Ports) -> &String| -> String {
+            let each = names.iter().zip(&ports);
+            each.map(|(name, ports)| entry(name, of(ports))).collect()
+        };
+        let [front, back, admin, publish] = [
+            list(|ports| &ports.front),
+            list(|ports| &ports.back),
+            list(|ports| &ports.admin),
+            list(|ports| &ports.publish),
+        ];
         let section = format!(
-            "[eventmq]\nlisten = [{front:?}, {back:?}]\nadmin_listen = [{admin:?}]\nsubscribe_listen = [{publish:?}]\n\
-             publish_listen = []\n{keys}\n"
+            "{}[eventmq]\nlisten = [{front}{back}]\nadmin_listen = [{admin}]\nsubscribe_listen = [{publish}]\n\
+             publish_listen = []\n{keys}\n",
+            namespaces::SECTIONS
         );
-        let daemon = daemon(dir.path()).set(&section).start();
-        Self {
-            daemon,
-            peers: Peers::start(),
-            ports,
-            dir,
-        }
+        let daemon = Arc::new(daemon(home.path()).set(&section).start());
+        let mut names = names.into_iter();
+        ports.map(|ports| {
+            let name = names.next().unwrap_or_default();
+            let dir = home.path().join(format!("of-{name}"));
+            std::fs::create_dir(&dir).unwrap();
+            Self {
+                daemon: Arc::clone(&daemon),
+                peers: Peers::start(),
+                ports,
+                dir,
+                _home: Arc::clone(&home),
+            }
+        })
+    }
+
+    /// To stop and start it, if no other stage has it.
+    pub fn daemon_mut(&mut self) -> &mut Daemon {
+        Arc::get_mut(&mut self.daemon).unwrap()
     }
 
     /// The address for clients and schedulers.
@@ -110,7 +145,7 @@ impl Stage {
 
     /// A directory for the test's files.
     pub fn dir(&self) -> &Path {
-        self.dir.path()
+        &self.dir
     }
 
     /// Everything that tasks have noted so far, in order.

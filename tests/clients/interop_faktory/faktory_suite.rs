@@ -1,6 +1,6 @@
 //! The tests in the package of the crate `faktory`, as its authors run them against Faktory.
 //!
-//! Each has a daemon of its own: some requeue all failed jobs, or rely on being alone.
+//! They run in three namespaces of a daemon at once: some requeue all failed jobs, or rely on being alone.
 
 use std::collections::VecDeque;
 use std::process::Command;
@@ -9,7 +9,8 @@ use std::thread;
 
 use crate::client::{installed, run};
 use crate::common::faktory::Fwp;
-use crate::common::{daemon, wait_until};
+use crate::common::{daemon, namespaces, wait_until};
+use windlass_testkit::daemon::Daemon;
 
 /// The number of tests at the same time. They mostly wait.
 const AT_ONCE: usize = 6;
@@ -60,7 +61,7 @@ fn tests(module: &str) -> Vec<String> {
         .collect()
 }
 
-/// Runs each test with a daemon that requires this password, or `""` for none.
+/// Runs the tests in namespaces with passwords that begin with this, or with addresses if it is `""`.
 fn pass(tests: impl Iterator<Item = String>, password: &str) {
     let tests = Mutex::new(tests.collect::<VecDeque<_>>());
     let failed = Mutex::new(Vec::new());
@@ -82,27 +83,52 @@ fn pass(tests: impl Iterator<Item = String>, password: &str) {
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
+/// The namespaces' URLs, with their addresses or passwords.
+fn urls(daemon: &Daemon, password: &str) -> Vec<String> {
+    if password.is_empty() {
+        let addresses = daemon.addresses("faktory").into_iter();
+        return addresses.map(|at| format!("tcp://{at}")).collect();
+    }
+    let at = daemon.address("faktory");
+    let of = |name| format!("tcp://:{password}{name}@{at}");
+    namespaces::NAMES.into_iter().map(of).collect()
+}
+
 fn passes(test: &str, password: &str) -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
-    let faktory = format!("[faktory]\nlisten = [\"127.0.0.1:0\"]\npassword = {password:?}");
+    let told = if password.is_empty() {
+        namespaces::listen_tcp()
+    } else {
+        let of = |name| format!("{name} = \"{password}{name}\"\n");
+        let others: String = namespaces::NAMES.into_iter().skip(1).map(of).collect();
+        format!(
+            "listen = [\"127.0.0.1:0\"]\npassword = {password:?}\n[faktory.passwords]\n{others}"
+        )
+    };
+    let faktory = format!("{}[faktory]\n{told}", namespaces::SECTIONS);
     let daemon = daemon(dir.path()).set(&faktory).start();
-    let address = daemon.address("faktory");
     // The tests assume that Faktory has been up for a second at least.
-    let (mut fwp, _) = Fwp::hello(address, password);
+    let (mut fwp, _) = Fwp::hello(daemon.address("faktory"), password);
     wait_until("the daemon has been up for a while", || {
         !fwp.ask("INFO").contains("\"uptime\":0")
     });
     drop(fwp);
-    let mut suite = suite();
-    // Without these variables they pass without testing anything.
-    suite
-        .env("FAKTORY_URL", format!("tcp://:{password}@{address}"))
-        .env("FAKTORY_ENT", "1");
-    let (well, said) = run(suite.args(["--exact", "--include-ignored", test]));
-    let passed = well && said.contains("1 passed");
-    if passed {
+    let urls = urls(&daemon, password);
+    assert_eq!(urls.len(), namespaces::NAMES.len());
+    let failed = Mutex::new(String::new());
+    namespaces::at_once(&urls, |url| {
+        let mut suite = suite();
+        // Without these variables they pass without testing anything.
+        suite.env("FAKTORY_URL", url).env("FAKTORY_ENT", "1");
+        let (well, said) = run(suite.args(["--exact", "--include-ignored", test]));
+        if !well || !said.contains("1 passed") {
+            failed.lock().unwrap().push_str(&said);
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    if failed.is_empty() {
         Ok(())
     } else {
-        Err(format!("{said}\n{}", daemon.log_text()))
+        Err(format!("{failed}\n{}", daemon.log_text()))
     }
 }

@@ -4,7 +4,7 @@ use super::served::Served;
 use crate::client::python;
 
 fn play(served: &Served) {
-    served.play(python("interop/faktory_worker_peer.py"), "work");
+    served.play(|| python("interop/faktory_worker_peer.py"), "work");
 }
 
 #[test]
@@ -19,7 +19,8 @@ fn password() {
 
 #[test]
 fn wrong_password() {
-    Served::with_password("open-sesame").play(python("interop/faktory_worker_peer.py"), "refused");
+    Served::with_password("open-sesame")
+        .play(|| python("interop/faktory_worker_peer.py"), "refused");
 }
 
 #[test]

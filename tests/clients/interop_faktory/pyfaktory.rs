@@ -10,7 +10,7 @@ use crate::common::daemon;
 use crate::common::faktory::Fwp;
 
 fn play(scene: &str) {
-    Served::plainly().play(python("interop/pyfaktory_peer.py"), scene);
+    Served::plainly().play(|| python("interop/pyfaktory_peer.py"), scene);
 }
 
 /// A test for every scene.
@@ -28,12 +28,12 @@ scenes! { push_fetch_ack bulk refused fail beat mutations queues scheduled info 
 #[test]
 fn password() {
     Served::with_password("open-sesame")
-        .play(python("interop/pyfaktory_peer.py"), "push_fetch_ack");
+        .play(|| python("interop/pyfaktory_peer.py"), "push_fetch_ack");
 }
 
 #[test]
 fn tls() {
-    Served::over_tls("open-sesame").play(python("interop/pyfaktory_peer.py"), "push_fetch_ack");
+    Served::over_tls("open-sesame").play(|| python("interop/pyfaktory_peer.py"), "push_fetch_ack");
 }
 
 /// The number of concurrent producers in the scene `produce`.

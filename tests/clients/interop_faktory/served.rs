@@ -7,23 +7,28 @@ use tempfile::TempDir;
 use windlass_testkit::daemon::Daemon;
 
 use crate::client::run;
-use crate::common::daemon;
+use crate::common::{daemon, namespaces};
 
-/// A running daemon and its URL.
+const ONE_ADDRESS: &str = "listen = [\"127.0.0.1:0\"]\n";
+
+/// A running daemon and its URLs.
 pub struct Served {
-    url: String,
+    urls: Vec<String>,
     daemon: Daemon,
     _dir: TempDir,
 }
 
 impl Served {
+    /// With addresses of three namespaces.
     pub fn plainly() -> Self {
-        Self::with_password("")
+        let dir = tempfile::tempdir().unwrap();
+        let sections = namespaces::SECTIONS;
+        Self::start(dir, "tcp", "", &namespaces::listen_tcp(), sections)
     }
 
     pub fn with_password(password: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self::start(dir, "tcp", password, "")
+        Self::start(dir, "tcp", password, ONE_ADDRESS, "")
     }
 
     /// With an unsigned certificate.
@@ -40,34 +45,37 @@ impl Served {
             dir,
             "tcp+tls",
             password,
+            ONE_ADDRESS,
             &format!("[faktory.tls]\ncertificate = {certificate:?}\nkey = {key:?}"),
         )
     }
 
-    fn start(dir: TempDir, scheme: &str, password: &str, more: &str) -> Self {
+    fn start(dir: TempDir, scheme: &str, password: &str, listen: &str, more: &str) -> Self {
         // Scenes often ask for a job when there is none.
-        let listen = "listen = [\"127.0.0.1:0\"]\nfetch_wait = \"200ms\"";
-        let faktory = format!("[faktory]\n{listen}\npassword = {password:?}\n{more}");
+        let keys = format!("{listen}fetch_wait = \"200ms\"\npassword = {password:?}");
+        let faktory = format!("[faktory]\n{keys}\n{more}");
         let daemon = daemon(dir.path()).set(&faktory).start();
         let user = if password.is_empty() {
             String::new()
         } else {
             format!(":{password}@")
         };
-        let url = format!(
-            "{scheme}://{user}localhost:{}",
-            daemon.address("faktory").port()
-        );
+        let addresses = daemon.addresses("faktory").into_iter();
+        let urls = addresses
+            .map(|at| format!("{scheme}://{user}localhost:{}", at.port()))
+            .collect();
         Self {
-            url,
+            urls,
             daemon,
             _dir: dir,
         }
     }
 
-    /// Runs a client's scene, and asserts that it succeeds.
-    pub fn play(&self, mut client: Command, scene: &str) {
-        let (well, said) = run(client.args([&self.url, scene]));
-        assert!(well, "{said}\n{}", self.daemon.log_text());
+    /// Runs a client's scene at all URLs at once, and asserts that it succeeds.
+    pub fn play(&self, client: impl Fn() -> Command + Sync, scene: &str) {
+        namespaces::at_once(&self.urls, |url| {
+            let (well, said) = run(client().args([url, scene]));
+            assert!(well, "{said}\n{}", self.daemon.log_text());
+        });
     }
 }

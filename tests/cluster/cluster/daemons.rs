@@ -49,7 +49,7 @@ impl Daemons {
         self.postgres.as_ref().unwrap()
     }
 
-    /// Starts one more, with further keys of the section `cluster`.
+    /// Starts one more, with further keys of the section `cluster`, and further sections.
     pub fn add(&mut self, keys: &str) {
         let plan = self.plan(free_port(), keys);
         self.start_one(plan);
@@ -69,7 +69,9 @@ impl Daemons {
         let plan = plan.set(&format!(
             "[cluster]\nlisten = [\"127.0.0.1:{port}\"]\nhold = \"60s\"\n{keys}"
         ));
-        (plan.eventmq(""), dir)
+        let has_eventmq = keys.contains("[eventmq]");
+        let plan = if has_eventmq { plan } else { plan.eventmq("") };
+        (plan, dir)
     }
 
     /// Starts a planned daemon, and waits until it leads or is linked.

@@ -8,6 +8,7 @@ mod ended;
 mod faults;
 mod large;
 mod lead;
+mod namespaces;
 mod policies;
 mod refused;
 mod stays;

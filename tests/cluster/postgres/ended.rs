@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use windlass_engine::JobId;
 use windlass_history::shelf::Shelf;
-use windlass_history::{Book, DAY_MS, Question};
+use windlass_history::{Book, DAY_MS, Hours, Question};
 use windlass_postgres::{Address, Database, SslMode};
 use windlass_testkit::daemon::Daemon;
 
@@ -52,6 +52,49 @@ fn a_database_answers_as_every_shelf_does_whatever_its_encoding() {
             case(&shelf(&postgres, &format!("case_{number}")));
         }
     }
+}
+
+/// Tables of an earlier daemon have no column for the namespace: they are read as they are, and whoever writes adds it.
+#[test]
+fn tables_without_namespaces_are_read_and_then_written() {
+    let postgres = Postgres::start();
+    let shelf = shelf(&postgres, "earlier");
+    let book = cases::book(&shelf, &[cases::ended(1, DAY_MS)]);
+    postgres.ask(
+        "ALTER TABLE earlier.ended DROP COLUMN namespace; ALTER TABLE earlier.hours DROP COLUMN namespace",
+    );
+    let found = |namespace: Option<&'static str>| {
+        let question = Question {
+            namespace: namespace.map(Into::into),
+            queue: Some("mail".into()),
+            ..Question::default()
+        };
+        let hours = Hours {
+            until_ms: u64::MAX,
+            namespace: question.namespace.clone(),
+            ..Hours::default()
+        };
+        let hours = book.hours(&hours).unwrap().rows;
+        let done: u64 = hours.iter().map(|hour| hour.done).sum();
+        (cases::jobs(&book.ask(&question).unwrap()), done)
+    };
+    assert_eq!(found(None), (vec![1], 1));
+    assert_eq!(found(Some("")), (vec![1], 1));
+    assert_eq!(found(Some("shop")), (vec![], 0));
+    let mut writer = shelf.writer(cases::OWNER).unwrap();
+    let mut of_shop = cases::ended(2, DAY_MS + 2);
+    of_shop.namespace = "shop".into();
+    // One goes to the partition that is there, the other one to a new one.
+    for (commit, keep_ms) in [(2, 7 * DAY_MS), (3, DAY_MS)] {
+        of_shop.job = JobId(commit);
+        of_shop.ended_at.0 += 1;
+        of_shop.keep_ms = keep_ms;
+        let rows = cases::in_commit(commit, std::slice::from_ref(&of_shop));
+        assert_eq!(writer.write(&rows, commit).unwrap(), 1);
+    }
+    assert_eq!(found(None), (vec![3, 2, 1], 3));
+    assert_eq!(found(Some("")), (vec![1], 1));
+    assert_eq!(found(Some("shop")), (vec![3, 2], 2));
 }
 
 /// Whoever has lost the lease adds nothing and deletes nothing.
@@ -269,8 +312,9 @@ fn what_the_history_cannot_write_waits_in_the_log_over_checkpoints_and_kills() {
         0.0
     );
     // The log is let go, as far as the next checkpoints come.
+    let body = "x".repeat(8 << 10);
     wait_until("the log is small again", || {
-        let queue = http(&daemon).post("/api/v1/queues/other/jobs", "x");
+        let queue = http(&daemon).post("/api/v1/queues/other/jobs", &body);
         assert_eq!(queue.status, 201);
         commits(&postgres).iter().sum::<u64>() < before.iter().sum::<u64>() / 4
     });

@@ -1,5 +1,6 @@
 //! Exports of the real daemon: while it serves, from its directory, and back.
 
+mod namespaces;
 mod states;
 
 use std::collections::BTreeSet;

@@ -56,12 +56,12 @@ pub(super) fn fill(daemon: &Daemon, home: &Home) {
     pause_a_schedule(daemon, home);
 }
 
-fn ok(answer: Answer) -> Answer {
+pub(super) fn ok(answer: Answer) -> Answer {
     assert!((200..300).contains(&answer.status), "{answer:?}");
     answer
 }
 
-fn push(http: Http, queue: &str, terms: &str, body: &[u8]) -> u64 {
+pub(super) fn push(http: Http, queue: &str, terms: &str, body: &[u8]) -> u64 {
     ok(http.post(&format!("/api/v1/queues/{queue}/jobs?{terms}"), body)).json()["id"]
         .as_u64()
         .unwrap()
@@ -111,7 +111,7 @@ fn job(jid: &str, queue: &str, more: &str) -> String {
 }
 
 /// Takes the next job of a queue, and returns its jid.
-fn fetch(fwp: &mut Fwp, queue: &str) -> String {
+pub(super) fn fetch(fwp: &mut Fwp, queue: &str) -> String {
     let job = fwp.ask(&format!("FETCH {queue}"));
     let jid = job
         .split("\"jid\":\"")

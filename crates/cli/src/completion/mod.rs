@@ -78,7 +78,9 @@ impl<'a> Line<'a> {
     /// A command that asks the daemon which the options name.
     pub(crate) fn asker(&self, grammar: &Command) -> Option<Operate> {
         let status = grammar.find_subcommand(STATUS)?;
-        let options = self.options.iter().filter(|option| {
+        // The option that is being typed has no value yet.
+        let whole = self.options.len() - usize::from(self.option.is_some());
+        let options = self.options.iter().take(whole).filter(|option| {
             option
                 .first()
                 .is_some_and(|it| valued(status, it.split('=').next().unwrap_or(it)).is_some())
@@ -205,12 +207,15 @@ mod tests {
 
     #[test]
     fn the_next_word_comes_from_the_grammar_or_the_daemon() {
-        let table: [(&str, &[&str]); 17] = [
+        let table: [(&str, &[&str]); 20] = [
             ("pau", &["pause"]),
             ("cro", &["cron"]),
             ("completio", &["completions"]),
             ("-c f stat", &["status"]),
             ("--set pause stat", &["status"]),
+            ("-n shop queue", &["queues"]),
+            ("-n ", &["windlass.namespace"]),
+            ("namespace pause ", &["namespace.named"]),
             ("jobs --state de", &["dead"]),
             ("jobs --state=de", &["--state=dead"]),
             ("jobs --old", &["--older-than"]),

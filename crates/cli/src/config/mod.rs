@@ -7,13 +7,14 @@ mod database;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use windlass_config::{Error, ListenAddress, Override, Period};
 use windlass_daemon::config::{
-    self, Bridge, Cluster, Durability, History, Limits, Log, Postgres, Queue, Server, Store,
+    self, Bridge, Cluster, Durability, History, Limits, Log, Namespaces, Postgres, Queue, Server,
+    Store,
 };
 use windlass_daemon::operator_port::OperatorPort;
 use windlass_eventmq::config::Eventmq;
@@ -56,6 +57,8 @@ windlass_config::section! {
         pub bridge: Bridge,
         /// Rules for the jobs of single queues.
         pub queues: BTreeMap<String, Queue>,
+        /// Namespaces, by name.
+        pub namespaces: Namespaces,
         /// Where their sections stand.
         #[serde(skip)]
         pub places: BTreeMap<String, String>,
@@ -165,7 +168,7 @@ impl Config {
 
     /// Serves everything that is served on free ports of this machine.
     pub(crate) fn use_free_ports(&mut self) {
-        // Each has one address, which the daemon prints.
+        // Each has one address for each of its namespaces, that without a name first. The daemon prints them.
         let free = ListenAddress::Tcp {
             host: "127.0.0.1".to_owned(),
             port: 0,
@@ -175,7 +178,13 @@ impl Config {
             .into_iter()
             .flat_map(|(.., lists)| lists);
         for listen in lists.filter(|listen| !listen.is_empty()) {
-            *listen = vec![free.clone().into()];
+            let own = listen.drain(..).map(|it| it.namespace);
+            let at = |namespace| Listen {
+                namespace,
+                ..free.clone().into()
+            };
+            let all: BTreeSet<_> = own.collect();
+            *listen = all.into_iter().map(at).collect();
         }
         if !self.http.listen.is_empty() {
             self.http.listen = vec![free];
@@ -216,6 +225,7 @@ impl Config {
             history: own.history,
             bridge: own.bridge,
             queues: own.queues,
+            namespaces: own.namespaces,
             places: own.places,
             remote,
             remote_history,

@@ -38,6 +38,7 @@ impl Config {
         self.check_sizes()?;
         queues::check(&self.queues, &self.protocols)?;
         self.check_history()?;
+        self.check_namespaces()?;
         self.check_listeners()?;
         self.check_tls()?;
         self.check_cluster()

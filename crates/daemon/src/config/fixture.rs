@@ -11,7 +11,7 @@ use windlass_gearman::config::Gearman;
 use windlass_spiderq::config::Spiderq;
 use windlass_zmtp::Zmtp;
 
-use super::{Config, Durability, Limits, Queue, Server};
+use super::{Config, Durability, Limits, Namespaces, Queue, Server};
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -21,6 +21,7 @@ struct File {
     server: Server,
     limits: Limits,
     queues: BTreeMap<String, Queue>,
+    namespaces: Namespaces,
     faktory: Faktory,
     gearman: Gearman,
     spiderq: Spiderq,
@@ -36,6 +37,7 @@ impl Default for File {
             server,
             limits,
             queues,
+            namespaces,
             ..
         } = Config::default();
         Self {
@@ -44,6 +46,7 @@ impl Default for File {
             server,
             limits,
             queues,
+            namespaces,
             faktory: Faktory::default(),
             gearman: Gearman::default(),
             spiderq: Spiderq::default(),
@@ -61,6 +64,7 @@ pub(crate) fn config(text: &str) -> Config {
         server,
         limits,
         queues,
+        namespaces,
         faktory,
         gearman,
         spiderq,
@@ -82,6 +86,7 @@ pub(crate) fn config(text: &str) -> Config {
         server,
         limits,
         queues,
+        namespaces,
         protocols,
         ..Config::default()
     }

@@ -2,7 +2,7 @@
 //! both from one file.
 //!
 //! Reading order: `sections` (all keys with their defaults) · `queues`, `policy` (rules for single
-//! queues) · `check` (rules that types cannot express). Formats of values and errors are in
+//! queues) · `namespaces` · `check` (rules that types cannot express). Formats of values and errors are in
 //! `windlass_config`. This code does not bind sockets or write to the log, but it opens the files
 //! of TLS and, through the protocols, those of passwords to check them.
 
@@ -10,10 +10,12 @@ mod check;
 mod coalesce;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod namespaces;
 mod policy;
 mod queues;
 mod sections;
 
+pub use namespaces::{Limits as NamespaceLimits, Namespace, Namespaces, Pushes};
 pub use policy::{Key, PerKey, Rate, policy, policy_as_json, policy_of_json};
 pub(crate) use queues::reporter;
 pub use queues::{History as QueueHistory, OnDead, Queue, Retry, aliases, check_text};

@@ -13,6 +13,7 @@ use windlass_net::Server;
 use windlass_session::protocol::{Listener, Protocol};
 use windlass_store::{Overflow, Remote};
 
+use super::namespaces::Namespaces;
 use super::queues::Queue;
 use crate::machine;
 use crate::operator_port::OperatorPort;
@@ -47,6 +48,8 @@ windlass_config::defaults! {
         pub bridge: Bridge,
         /// Rules for the jobs of single queues.
         pub queues: BTreeMap<String, Queue>,
+        /// Namespaces, by name.
+        pub namespaces: Namespaces,
         /// The store, unless it is in the data directory.
         pub remote: Option<Arc<dyn Remote>>,
         /// The history of ended jobs, unless it is in the data directory.

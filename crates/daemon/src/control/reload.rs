@@ -21,6 +21,7 @@ use crate::history;
 use crate::logging;
 use crate::operator_port::Renewable;
 use crate::protocols;
+use crate::warnings::is_password_file;
 use windlass_net::{Acceptor, Served, Terms};
 
 /// Keys of `[server]` that can be reloaded.
@@ -125,7 +126,10 @@ impl<'a> Reloader<'a> {
             let files = protocol
                 .and_then(|it| it.tls())
                 .filter(|files| tls.is_some() && files.is_on());
-            let of = |files| Terms::new(files, config.server.handshake_timeout.into());
+            let of = |files| {
+                let handshake_max = config.server.handshake_timeout.into();
+                Terms::new(files, handshake_max, config.certificate_names())
+            };
             let reason = |reason| Error::Tls {
                 protocol: endpoint.name,
                 reason,
@@ -260,7 +264,8 @@ impl<'a> Reloader<'a> {
             ("queues", name) if name.contains(".history.") => history::is_kept(&self.current),
             ("queues", name) => !(name.contains(".aliases.") || name.ends_with(".failure_values")),
             // `zmtp` applies to new sessions of its protocols.
-            ("limits" | "bridge" | "zmtp", _) | (_, "cron" | "requeue_on_worker_death") => true,
+            ("limits" | "namespaces" | "bridge" | "zmtp", _)
+            | (_, "cron" | "requeue_on_worker_death") => true,
             (
                 _,
                 "listen" | "admin_listen" | "publish_listen" | "subscribe_listen" | "enabled"
@@ -282,7 +287,7 @@ fn further(key: &str) -> Option<(&str, &str)> {
     let (section, rest) = key.split_once('.')?;
     let (_, name) = rest
         .strip_prefix("more.")
-        .filter(|_| section != "queues")?
+        .filter(|_| !matches!(section, "queues" | "namespaces"))?
         .split_once('.')?;
     Some((key.strip_suffix(name)?.trim_end_matches('.'), name))
 }
@@ -291,7 +296,7 @@ impl Values {
     pub(crate) fn of(config: &Config) -> Self {
         let mut values = config.values.clone();
         for (key, value) in &mut values {
-            if key.ends_with("_file") || key.contains(".tls.") {
+            if key.ends_with("_file") || key.contains(".tls.") || is_password_file(key) {
                 let path = value.trim_matches('"');
                 // Unreadable files were already rejected.
                 let content = if path.is_empty() {

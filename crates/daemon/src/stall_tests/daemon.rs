@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
-use windlass_engine::Rights;
 use windlass_session::Listen;
 use windlass_store::{Recovered, StoreLimits, open_parts};
 use windlass_testkit::store::{MemoryLog, MemoryTable};
@@ -242,13 +241,17 @@ async fn serve(
     };
     let committer = Committer::start(Arc::clone(&hub), Box::new(log), None, pace).unwrap();
     hub.first_commit().await;
-    protocols::make_queues(&*hub, config).unwrap();
+    protocols::make_queues(&hub, config).unwrap();
     for served in protocols::all(config).unwrap() {
         let bind = |it: &Listen| {
             listen::bind(&it.address, &config.server, &mut Inherited::default()).unwrap()
         };
         for listener in served.endpoint.listen.iter().flat_map(bind) {
-            tokio::spawn(listener.accept(Arc::clone(&acceptor), served.clone(), Rights::ALL));
+            tokio::spawn(listener.accept(
+                Arc::clone(&acceptor),
+                served.clone(),
+                "127.0.0.1:0".parse().unwrap(),
+            ));
         }
     }
     ready.send((hub, acceptor.clients())).unwrap();

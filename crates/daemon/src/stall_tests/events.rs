@@ -46,6 +46,7 @@ events! {
     Batch: R(_, Reply::Batch(_)), false, R(TAG, Reply::Batch(Box::new(batch())));
     Batches: R(_, Reply::Batches { .. }), false, R(TAG, Reply::Batches { rows: Vec::new(), next: None });
     Queues: R(_, Reply::Queues { .. }), false, R(TAG, Reply::Queues { rows: Vec::new(), next: None });
+    Namespaces: R(_, Reply::Namespaces { .. }), false, R(TAG, Reply::Namespaces { rows: Vec::new(), next: None });
     Throttles: R(_, Reply::Throttles { .. }), false, R(TAG, Reply::Throttles { rows: Vec::new(), next: None });
     Jobs: R(_, Reply::Jobs { .. }), false, R(TAG, Reply::Jobs { rows: Vec::new(), next: None });
     Workers: R(_, Reply::Workers { .. }), false, R(TAG, Reply::Workers { rows: Vec::new(), next: None });
@@ -72,6 +73,7 @@ events! {
 
 const fn batch() -> BatchView {
     BatchView {
+        namespace: bytes::Bytes::new(),
         name: Bytes::new(),
         protocol: Protocol::FAKTORY,
         parent: None,

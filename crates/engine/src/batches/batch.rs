@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, Protocol, Timestamp};
+use crate::ids::{JobId, Namespace, Protocol, Realm, Timestamp};
 use crate::jobs::Role;
 use crate::request::NewJob;
 
@@ -58,6 +58,8 @@ pub struct Batch {
     pub success: Option<Box<NewJob>>,
     /// The progress, which advances while jobs run.
     pub progress: BatchProgress,
+    /// The namespace, in which the name is unique.
+    pub namespace: Namespace,
 }
 
 /// The progress of a batch.
@@ -140,6 +142,10 @@ impl BatchProgress {
 }
 
 impl Batch {
+    pub(crate) const fn realm(&self) -> Realm {
+        self.namespace.realm(self.protocol)
+    }
+
     /// The callback of a role that is not pushed yet.
     pub(super) const fn callback_mut(&mut self, role: Role) -> &mut Option<Box<NewJob>> {
         if matches!(role, Role::Success) {

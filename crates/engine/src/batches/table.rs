@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::batch::{Batch, BatchProgress, Stage};
+use crate::by_namespace::{Sum, Sums};
 use crate::change::Change;
-use crate::ids::{JobId, Timestamp};
+use crate::ids::{JobId, Namespace, Timestamp};
 use crate::jobs::{JobStateKind, Member, Role};
 use crate::request::NewJob;
 use crate::timers::first_at;
@@ -45,13 +46,13 @@ impl Kept {
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
     by_id: BTreeMap<JobId, Kept>,
-    by_name: BTreeMap<Bytes, JobId>,
+    by_name: BTreeMap<(Namespace, Bytes), JobId>,
     due: BTreeSet<(Timestamp, JobId)>,
     /// Drained batches, by the time they were drained.
     resting: BTreeSet<(Timestamp, JobId)>,
     /// Batches that may have progressed, to advance at the end of the visit.
     dirty: VecDeque<JobId>,
-    bytes: u64,
+    sums: Sums,
 }
 
 impl Batches {
@@ -62,7 +63,12 @@ impl Batches {
     }
 
     pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
+        self.sums.all().bytes
+    }
+
+    /// Those of a namespace; for `None`, all.
+    pub(crate) fn sum_of(&self, namespace: Option<Namespace>) -> Sum {
+        self.sums.of(namespace)
     }
 
     pub(crate) fn at(&self, id: JobId) -> Option<&Batch> {
@@ -74,8 +80,8 @@ impl Batches {
         self.by_id.range(first..).map(|(_, kept)| &kept.batch)
     }
 
-    pub(crate) fn named(&self, name: &[u8]) -> Option<&Batch> {
-        self.at(*self.by_name.get(name)?)
+    pub(crate) fn named(&self, namespace: Namespace, name: &Bytes) -> Option<&Batch> {
+        self.at(*self.by_name.get(&(namespace, name.clone()))?)
     }
 
     /// When a batch must be checked next.
@@ -115,8 +121,9 @@ impl Batches {
         if let Some(parent) = batch.parent {
             self.count_busy(parent, 1);
         }
-        self.bytes += batch.weight_bytes();
-        self.by_name.insert(batch.name.clone(), batch.id);
+        self.sums.add(batch.namespace, batch.weight_bytes());
+        self.by_name
+            .insert((batch.namespace, batch.name.clone()), batch.id);
         let (id, due_at) = (batch.id, Timestamp::NEVER);
         let retry_at = Timestamp(0);
         self.by_id.insert(
@@ -155,8 +162,8 @@ impl Batches {
             rests,
             ..
         } = self.by_id.remove(&id)?;
-        self.bytes -= batch.weight_bytes();
-        self.by_name.remove(&batch.name);
+        self.sums.subtract(batch.namespace, batch.weight_bytes());
+        self.by_name.remove(&(batch.namespace, batch.name.clone()));
         self.due.remove(&(due_at, id));
         self.resting.remove(&(batch.progress.since, id));
         if let Some(parent) = batch.parent.filter(|_| !rests) {
@@ -285,7 +292,8 @@ impl Batches {
     pub(crate) fn take_callback(&mut self, id: JobId, role: Role) -> Option<Box<NewJob>> {
         let batch = &mut self.by_id.get_mut(&id)?.batch;
         let callback = batch.callback_mut(role).take();
-        self.bytes -= callback.as_ref().map_or(0, |job| job.weight_bytes());
+        let bytes = callback.as_ref().map_or(0, |job| job.weight_bytes());
+        self.sums.move_to(batch.namespace, bytes, 0);
         callback
     }
 
@@ -300,7 +308,8 @@ impl Batches {
         let Some(kept) = self.by_id.get_mut(&id) else {
             return;
         };
-        self.bytes += job.weight_bytes();
+        self.sums
+            .move_to(kept.batch.namespace, 0, job.weight_bytes());
         kept.retry_at = retry_at;
         *kept.batch.callback_mut(role) = Some(job);
     }
@@ -451,13 +460,16 @@ impl Batches {
             .values()
             .map(|kept| kept.batch.weight_bytes())
             .sum();
-        assert_eq!(bytes, self.bytes, "bytes of batches");
+        assert_eq!(bytes, self.bytes(), "bytes of batches");
         assert_eq!(self.by_name.len(), self.by_id.len(), "batches by name");
         let (mut resting, mut due) = (BTreeSet::new(), BTreeSet::new());
         for (id, kept) in &self.by_id {
             let (batch, at) = (&kept.batch, &kept.batch.progress);
             assert_eq!(
-                (*id, self.by_name.get(&batch.name)),
+                (
+                    *id,
+                    self.by_name.get(&(batch.namespace, batch.name.clone()))
+                ),
                 (batch.id, Some(id)),
                 "{:?}",
                 batch.name

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::held::{Held, Share, hashed, heap};
-use crate::ids::{ClientId, Protocol, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, Namespace, Protocol, QueueId, Realm, Tag, Timestamp};
 use crate::queues::WaitKey;
 use crate::request::{ClientInfo, LeaseTerms, Select};
 
@@ -19,6 +19,8 @@ const BLOCKED_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     info: ClientInfo,
+    /// The namespace of the names in the commands.
+    namespace: Namespace,
     label: Bytes,
     /// In the order of registration, with repetitions.
     pub(super) subscriptions: Vec<Served>,
@@ -56,6 +58,11 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// The realm of the unclaimed jobs that it takes, if any.
+    pub(crate) fn unclaimed_realm(&self) -> Option<Realm> {
+        Some(self.queue.realm(self.unclaimed?))
+    }
+
     /// The memory of a subscription and of the client's entry in the queue.
     pub(crate) const BYTES: u64 = 2 * (size_of::<Self>() + size_of::<(WaitKey, ClientId)>()) as u64;
 }
@@ -96,9 +103,10 @@ pub(super) struct Credit {
 }
 
 impl Client {
-    pub(super) fn new(info: ClientInfo, held: &Held) -> Self {
+    pub(super) fn new(info: ClientInfo, namespace: Namespace, held: &Held) -> Self {
         let mut client = Self {
             info,
+            namespace,
             held: held.share(),
             ..Self::default()
         };
@@ -116,7 +124,8 @@ impl Client {
         const ORDER: u64 = size_of::<ClientId>() as u64 * 2;
         let served = heap(self.subscriptions.capacity() * size_of::<Served>());
         let takes = heap(self.takes_from.capacity() * size_of::<TakesFrom>());
-        let names = heap(self.info.address.len()) + heap(self.label.len());
+        let namespace = self.info.namespace.as_deref().map_or(0, str::len);
+        let names = heap(self.info.address.len()) + heap(self.label.len()) + heap(namespace);
         hashed(size_of::<(ClientId, Self)>()) + ORDER + served + takes + names
     }
 
@@ -140,6 +149,17 @@ impl Client {
 
     pub(crate) const fn protocol(&self) -> Option<Protocol> {
         self.info.protocol
+    }
+
+    /// The namespace of the names in the commands.
+    pub(crate) const fn namespace(&self) -> Namespace {
+        self.namespace
+    }
+
+    /// The namespace whose things the client sees; `None`: those of all.
+    pub(crate) fn sees(&self) -> Option<Namespace> {
+        let sees_all = self.info.protocol.is_none() && self.info.namespace.is_none();
+        (!sees_all).then_some(self.namespace)
     }
 
     /// The name that the client gave.

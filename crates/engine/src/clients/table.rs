@@ -6,8 +6,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::client::Client;
+use crate::by_namespace::Sums;
 use crate::held::Held;
-use crate::ids::{ClientId, Protocol, Timestamp};
+use crate::ids::{ClientId, Namespace, Protocol, Timestamp};
 use crate::refusal::{Outcome, Refusal};
 use crate::request::ClientInfo;
 
@@ -18,6 +19,9 @@ pub(crate) struct Clients {
     /// The keys of `by_id`, in order.
     order: BTreeSet<ClientId>,
     last_turn: u64,
+    sums: Sums,
+    /// Those of fleets.
+    of_fleets: Sums,
     held: Held,
 }
 
@@ -28,27 +32,45 @@ impl Clients {
             by_id,
             order: BTreeSet::new(),
             last_turn: 0,
+            sums: Sums::default(),
+            of_fleets: Sums::default(),
             held,
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+    /// The number of connections in a namespace; for `None`, in all.
+    pub(crate) fn count_of(&self, namespace: Option<Namespace>) -> u32 {
+        u32::try_from(self.sums.of(namespace).count).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn open(&mut self, id: ClientId, info: ClientInfo) -> Outcome {
+    pub(crate) fn open(&mut self, id: ClientId, info: ClientInfo, namespace: Namespace) -> Outcome {
         if self.by_id.contains_key(&id) {
             return Err(Refusal::OutOfPlace);
         }
-        self.by_id.insert(id, Client::new(info, &self.held));
+        if info.is_of_fleet() {
+            self.of_fleets.add(namespace, 0);
+        }
+        self.by_id
+            .insert(id, Client::new(info, namespace, &self.held));
         self.order.insert(id);
+        self.sums.add(namespace, 0);
         Ok(())
     }
 
     /// Removes a connection without subscriptions and waits. Returns the number of the worker, if any.
     pub(crate) fn close(&mut self, id: ClientId) -> Option<u64> {
         self.order.remove(&id);
-        self.by_id.remove(&id)?.worker
+        let client = self.by_id.remove(&id)?;
+        self.sums.subtract(client.namespace(), 0);
+        if client.info().is_of_fleet() {
+            self.of_fleets.subtract(client.namespace(), 0);
+        }
+        client.worker
+    }
+
+    /// The number of connections of fleets in a namespace.
+    pub(crate) fn of_fleets_in(&self, namespace: Namespace) -> u32 {
+        u32::try_from(self.of_fleets.of(Some(namespace)).count).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn get(&self, id: ClientId) -> Option<&Client> {
@@ -77,6 +99,11 @@ impl Clients {
     /// The client's protocol, if it gave one.
     pub(crate) fn protocol_of(&self, id: ClientId) -> Option<Protocol> {
         self.get(id).and_then(Client::protocol)
+    }
+
+    /// The namespace of the names in the client's commands.
+    pub(crate) fn namespace_of(&self, id: ClientId) -> Namespace {
+        self.get(id).map_or(Namespace::UNNAMED, Client::namespace)
     }
 
     /// Assigns connections to a worker, or to no worker.

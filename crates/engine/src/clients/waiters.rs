@@ -226,8 +226,8 @@ impl<'a> Waiters<'a> {
         self.each_subscription(id, |queues, own, served| {
             let key = WaitKey::new(served.weight, turn);
             queues.remove_waiter(served.queue, own, WaitsAs::Taker, key);
-            if let Some(protocol) = served.unclaimed {
-                queues.remove_unclaimed_waiter(protocol, key);
+            if let Some(realm) = served.unclaimed_realm() {
+                queues.remove_unclaimed_waiter(realm, key);
             }
         });
     }
@@ -360,16 +360,16 @@ impl<'a> Waiters<'a> {
         let Some(client) = self.clients.get(id).filter(|client| client.has_credit()) else {
             return;
         };
-        let Some(protocol) = served.unclaimed else {
+        let Some(realm) = served.unclaimed_realm() else {
             return;
         };
         if client
-            .takes_unclaimed(protocol, served.weight)
+            .takes_unclaimed(realm.protocol, served.weight)
             .next()
             .is_none()
         {
             self.queues
-                .remove_unclaimed_waiter(protocol, WaitKey::new(served.weight, client.credit.turn));
+                .remove_unclaimed_waiter(realm, WaitKey::new(served.weight, client.credit.turn));
         }
     }
 
@@ -401,8 +401,8 @@ fn join_takers(
 ) {
     let key = WaitKey::new(served.weight, turn);
     queues.add_waiter(served.queue, own, WaitsAs::Taker, key, id);
-    if let Some(protocol) = served.unclaimed {
-        queues.add_unclaimed_waiter(protocol, key, id);
+    if let Some(realm) = served.unclaimed_realm() {
+        queues.add_unclaimed_waiter(realm, key, id);
     }
 }
 
@@ -435,8 +435,9 @@ pub(crate) fn check(clients: &Clients, workers: &Workers, queues: &Queues) {
             }
         }
     }
-    for (protocol, waiters) in queues.unclaimed_waiters() {
-        for (key, id) in waiters {
+    for realm in queues.watched_realms() {
+        let protocol = realm.protocol;
+        for (key, id) in queues.unclaimed_waiters(realm).into_iter().flatten() {
             let client = clients
                 .get(*id)
                 .filter(|client| client.has_credit() && client.credit.turn == key.turn());
@@ -517,16 +518,10 @@ fn check_client(workers: &Workers, queues: &Queues, id: ClientId, client: &Clien
     for served in subscriptions().filter(|_| client.has_credit()) {
         let key = WaitKey::new(served.weight, client.credit.turn);
         at(served.queue, WaitsAs::Taker, key);
-        if let Some(protocol) = served.unclaimed {
-            let mut waiters = queues
-                .unclaimed_waiters()
-                .filter(|(other, _)| *other == protocol);
-            let there = waiters.next().and_then(|(_, waiters)| waiters.get(&key));
-            assert_eq!(
-                there,
-                Some(&id),
-                "{id:?} takes unclaimed jobs of {protocol:?}"
-            );
+        if let Some(realm) = served.unclaimed_realm() {
+            let waiters = queues.unclaimed_waiters(realm);
+            let there = waiters.and_then(|waiters| waiters.get(&key));
+            assert_eq!(there, Some(&id), "{id:?} takes unclaimed jobs of {realm:?}");
         }
     }
 }

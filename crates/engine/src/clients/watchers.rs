@@ -10,7 +10,7 @@ use memchr::memmem;
 use crate::context::Context;
 use crate::event::{JobChange, Notice, Watched};
 use crate::held::{Held, Share, heap};
-use crate::ids::ClientId;
+use crate::ids::{ClientId, Namespace};
 
 /// The watchers.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Watchers {
 #[derive(Debug)]
 struct Watcher {
     client: ClientId,
+    /// Only changes in this namespace; `None` = in all.
+    namespace: Option<Namespace>,
     /// Only changes in this queue; `None` = in all queues.
     queue: Option<Bytes>,
     /// Only jobs with this text in the body; empty = all changes.
@@ -53,12 +55,20 @@ impl Watchers {
     }
 
     /// Registers a watcher, or gives it more credit.
-    pub(crate) fn watch(&mut self, client: ClientId, queue: Option<Bytes>, text: Bytes, room: u32) {
+    pub(crate) fn watch(
+        &mut self,
+        client: ClientId,
+        namespace: Option<Namespace>,
+        queue: Option<Bytes>,
+        text: Bytes,
+        room: u32,
+    ) {
         let Some(watcher) = self.all.iter_mut().find(|watcher| watcher.client == client) else {
             let mut held = self.held.share();
             held.set(watcher_bytes(queue.as_ref(), &text));
             self.all.push(Watcher {
                 client,
+                namespace,
                 queue,
                 text,
                 room,
@@ -94,11 +104,16 @@ impl Watchers {
     }
 
     /// Reports a change of a queue, or of a worker, which belongs to no queue.
-    pub(crate) fn note(&mut self, queue: Option<&Bytes>, change: impl Fn() -> Watched) {
+    pub(crate) fn note(
+        &mut self,
+        namespace: Namespace,
+        queue: Option<&Bytes>,
+        change: impl Fn() -> Watched,
+    ) {
         let Self { all, noted, .. } = self;
         let seeing = all
             .iter_mut()
-            .filter(|watcher| watcher.text.is_empty() && watcher.watches(queue));
+            .filter(|watcher| watcher.text.is_empty() && watcher.watches(namespace, queue));
         seeing.for_each(|watcher| noted.extend(watcher.take(&change)));
     }
 
@@ -106,6 +121,7 @@ impl Watchers {
     /// body that is not in memory is not searched.
     pub(crate) fn note_job(
         &mut self,
+        namespace: Namespace,
         queue: &Bytes,
         body: Option<&[u8]>,
         change: impl Fn(Bytes) -> JobChange,
@@ -113,7 +129,7 @@ impl Watchers {
         let Self { all, noted, .. } = self;
         for watcher in all
             .iter_mut()
-            .filter(|watcher| watcher.watches(Some(queue)))
+            .filter(|watcher| watcher.watches(namespace, Some(queue)))
         {
             let has_text = !watcher.text.is_empty();
             if has_text && body.is_some_and(|body| memmem::find(body, &watcher.text).is_none()) {
@@ -146,8 +162,9 @@ impl Watchers {
 }
 
 impl Watcher {
-    fn watches(&self, queue: Option<&Bytes>) -> bool {
-        self.queue.is_none() || self.queue.as_ref() == queue
+    fn watches(&self, namespace: Namespace, queue: Option<&Bytes>) -> bool {
+        self.namespace.is_none_or(|own| own == namespace)
+            && (self.queue.is_none() || self.queue.as_ref() == queue)
     }
 
     /// The notice of a change, if the watcher has credit.

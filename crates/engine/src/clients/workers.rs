@@ -8,14 +8,18 @@ use hashbrown::HashMap;
 
 use super::client::Client;
 use crate::held::{Held, Share, hashed, heap, tree};
-use crate::ids::{ClientId, JobId, Protocol, Timestamp};
+use crate::ids::{ClientId, JobId, NameIn, Named, Namespace, Protocol, Timestamp};
 use crate::query::WorkerRow;
 use crate::request::WorkerState;
 use crate::timers::{Timer, Timers};
 
+/// The name of a worker, which is unique in its namespace.
+type WorkerName = Named<Box<[u8]>>;
+
 /// A named worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    namespace: Namespace,
     name: Box<[u8]>,
     about: Bytes,
     state: WorkerState,
@@ -30,8 +34,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn name(&self) -> &[u8] {
-        &self.name
+    pub(crate) fn name(&self) -> NameIn<'_> {
+        NameIn(self.namespace, &self.name)
     }
 
     pub(crate) const fn protocol(&self) -> Option<Protocol> {
@@ -52,6 +56,7 @@ impl Worker {
             held: count(held),
             waiting: None,
             jobs: Vec::new(),
+            namespace: Bytes::new(),
         }
     }
 
@@ -67,7 +72,7 @@ impl Worker {
 
     /// The memory of a worker with a name and a description of these sizes.
     pub(crate) const fn bytes_for(name_bytes: usize, about_bytes: usize) -> u64 {
-        const INDEX: u64 = 2 * hashed(size_of::<(Box<[u8]>, BTreeSet<JobId>)>());
+        const INDEX: u64 = 2 * hashed(size_of::<(WorkerName, BTreeSet<JobId>)>());
         heap(size_of::<(u64, Self)>()) * 3 / 2 + INDEX + 3 * heap(name_bytes) + heap(about_bytes)
     }
 
@@ -80,12 +85,12 @@ impl Worker {
 #[derive(Debug)]
 pub(crate) struct Workers {
     by_number: BTreeMap<u64, Worker>,
-    by_name: HashMap<Box<[u8]>, u64, FixedState>,
+    by_name: HashMap<WorkerName, u64, FixedState>,
     next: u64,
     /// The daemons with clients that receive no more jobs.
     draining: BTreeSet<u64>,
     /// Jobs of workers from before a restart, which may return.
-    returning: BTreeMap<Box<[u8]>, Vec<JobId>>,
+    returning: BTreeMap<WorkerName, Vec<JobId>>,
     held: Held,
 }
 
@@ -103,12 +108,13 @@ impl Workers {
     }
 
     /// Records a job of a worker from before the restart.
-    pub(crate) fn expect(&mut self, name: &[u8], job: JobId) {
-        self.returning.entry(name.into()).or_default().push(job);
+    pub(crate) fn expect(&mut self, NameIn(namespace, name): NameIn<'_>, job: JobId) {
+        let name = Named(namespace, name.into());
+        self.returning.entry(name).or_default().push(job);
     }
 
     /// Removes a worker that may return, with the recorded jobs.
-    pub(crate) fn pop_expected(&mut self) -> Option<(Box<[u8]>, Vec<JobId>)> {
+    pub(crate) fn pop_expected(&mut self) -> Option<(WorkerName, Vec<JobId>)> {
         self.returning.pop_first()
     }
 
@@ -116,12 +122,16 @@ impl Workers {
         self.by_number.len()
     }
 
-    pub(crate) fn named(&self, name: &[u8]) -> Option<u64> {
-        self.by_name.get(name).copied()
+    pub(crate) fn named(&self, name: NameIn<'_>) -> Option<u64> {
+        self.by_name.get(&name).copied()
     }
 
-    pub(crate) fn get(&self, name: &[u8]) -> Option<&Worker> {
+    pub(crate) fn get(&self, name: NameIn<'_>) -> Option<&Worker> {
         self.by_number.get(&self.named(name)?)
+    }
+
+    pub(crate) fn at(&self, number: u64) -> Option<&Worker> {
+        self.by_number.get(&number)
     }
 
     /// The workers from a number on, in order of registration.
@@ -131,17 +141,20 @@ impl Workers {
             .map(|(number, worker)| (*number, worker))
     }
 
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.by_number.keys().copied()
+    /// The numbers of the workers in a namespace; for `None`, of all.
+    pub(crate) fn numbers(&self, of: Option<Namespace>) -> impl Iterator<Item = u64> {
+        self.from(0)
+            .filter(move |(_, worker)| of.is_none_or(|of| worker.namespace == of))
+            .map(|(number, _)| number)
     }
 
     pub(crate) fn state(&self, number: u64) -> Option<WorkerState> {
         self.by_number.get(&number).map(|worker| worker.state)
     }
 
-    /// Makes every client of this daemon quiet, now and in the future. Returns the names of the workers that
-    /// were not quiet.
-    pub(crate) fn drain(&mut self, daemon: u64) -> Vec<Bytes> {
+    /// Makes every client of this daemon quiet, now and in the future. Returns the workers that were not
+    /// quiet.
+    pub(crate) fn drain(&mut self, daemon: u64) -> Vec<u64> {
         self.draining.insert(daemon);
         let is_there = |worker: &Worker| {
             worker
@@ -149,11 +162,12 @@ impl Workers {
                 .iter()
                 .any(|client| client.daemon() == daemon)
         };
-        let all = self.by_number.values_mut();
-        let running = all.filter(|worker| worker.state < WorkerState::Quiet && is_there(worker));
-        let quieted = running.map(|worker| {
+        let all = self.by_number.iter_mut();
+        let running =
+            all.filter(|(_, worker)| worker.state < WorkerState::Quiet && is_there(worker));
+        let quieted = running.map(|(number, worker)| {
             worker.state = WorkerState::Quiet;
-            Bytes::copy_from_slice(&worker.name)
+            *number
         });
         quieted.collect()
     }
@@ -174,7 +188,10 @@ impl Workers {
         if self.is_draining(id.daemon()) {
             return true;
         }
-        let number = client.and_then(Client::worker).or_else(|| self.named(name));
+        let Some(client) = client else { return false };
+        let number = client
+            .worker()
+            .or_else(|| self.named(NameIn(client.namespace(), name)));
         number
             .and_then(|number| self.state(number))
             .is_some_and(|state| state > WorkerState::Running)
@@ -183,7 +200,7 @@ impl Workers {
     /// Adds a worker without connections, whose first heartbeat is now.
     pub(crate) fn add(
         &mut self,
-        name: &[u8],
+        NameIn(namespace, name): NameIn<'_>,
         protocol: Option<Protocol>,
         now: Timestamp,
         beat_ms: u64,
@@ -193,6 +210,7 @@ impl Workers {
         self.next += 1;
         let timer_at = now.after_ms(beat_ms);
         let mut worker = Worker {
+            namespace,
             name: name.into(),
             about: Bytes::new(),
             state: WorkerState::Running,
@@ -204,7 +222,7 @@ impl Workers {
             held: self.held.share(),
         };
         worker.recount();
-        self.by_name.insert(name.into(), number);
+        self.by_name.insert(Named(namespace, name.into()), number);
         self.by_number.insert(number, worker);
         timers.set(timer_at, Timer::Beat(number));
         number
@@ -241,19 +259,14 @@ impl Workers {
         }
     }
 
-    /// Advances a worker's state, which never moves back. Returns the name and the connections if it
-    /// advanced.
-    pub(crate) fn advance(
-        &mut self,
-        number: u64,
-        state: WorkerState,
-    ) -> Option<(Box<[u8]>, Vec<ClientId>)> {
+    /// Advances a worker's state, which never moves back. Returns the connections if it advanced.
+    pub(crate) fn advance(&mut self, number: u64, state: WorkerState) -> Option<Vec<ClientId>> {
         let worker = self
             .by_number
             .get_mut(&number)
             .filter(|worker| worker.state < state)?;
         worker.state = state;
-        Some((worker.name.clone(), worker.clients().collect()))
+        Some(worker.clients().collect())
     }
 
     /// Handles the timer of a worker. Returns the connections if the worker has missed a heartbeat; otherwise
@@ -279,7 +292,7 @@ impl Workers {
     pub(crate) fn remove(&mut self, number: u64, timers: &mut Timers) -> Option<Worker> {
         let worker = self.by_number.remove(&number)?;
         timers.cancel(worker.timer_at);
-        self.by_name.remove(&worker.name);
+        self.by_name.remove(&worker.name());
         Some(worker)
     }
 

@@ -16,8 +16,9 @@ use super::state::{State, own};
 use crate::batches::{Batch, Stage};
 use crate::change::Change;
 use crate::context::Context;
-use crate::ids::{JobId, QueueId, Timestamp, Token};
+use crate::ids::{JobId, Namespace, QueueId, Timestamp, Token};
 use crate::jobs::{Job, JobState, Lease, Role};
+use crate::namespaces::NamespaceImage;
 use crate::queues::QueueImage;
 use crate::refusal::{Capacity, Refusal};
 use crate::request::QueueKind;
@@ -51,6 +52,27 @@ impl Engine {
         }
     }
 
+    /// Imports a namespace with a name. If one with this name exists, it is that, with its limits. Returns the
+    /// number here.
+    ///
+    /// # Errors
+    ///
+    /// The name is invalid, or there are as many namespaces as can be.
+    pub fn adopt_namespace(
+        &mut self,
+        image: &NamespaceImage,
+        context: &mut Context,
+    ) -> Result<Namespace, Refusal> {
+        let namespaces = self.state.queues.namespaces_mut();
+        let is_new = namespaces.named(&image.name).is_none();
+        let id = namespaces.find_or_make(&image.name)?;
+        if is_new {
+            namespaces.set_limits(id, image.limits);
+        }
+        namespaces.remember_changed(&mut context.changes);
+        Ok(id)
+    }
+
     /// Imports a queue with the settings and returns true. If a queue with this name exists, the settings
     /// stay as they are, and the result is false.
     ///
@@ -64,8 +86,9 @@ impl Engine {
     ) -> Result<bool, Refusal> {
         let state = &mut self.state;
         state.check_name(&image.name)?;
-        let is_new = state.queues.named(&image.name).is_none();
-        let id = state.find_or_make(&image.name, image.kind, None)?;
+        let namespace = image.id.namespace();
+        let is_new = state.queues.named(namespace, &image.name).is_none();
+        let id = state.find_or_make(namespace, &image.name, image.kind, None)?;
         if is_new {
             state.queues.recall(QueueImage {
                 id,
@@ -110,7 +133,7 @@ impl Engine {
             return Err(Refusal::OutOfPlace);
         }
         check_room_for(state, job.body().len())?;
-        job.queue = state.find_or_make(queue, kind, None)?;
+        job.queue = state.find_or_make(job.queue.namespace(), queue, kind, None)?;
         let holder = job.key().and_then(|key| {
             state
                 .jobs
@@ -183,7 +206,8 @@ impl Engine {
             runs: schedule.runs_left,
         };
         check_new_schedule(state, &new)?;
-        let queue = state.find_or_make(&schedule.job.queue, schedule.job.kind, None)?;
+        let new = &schedule.job;
+        let queue = state.find_or_make(new.namespace, &new.queue, new.kind, None)?;
         state
             .queues
             .make_known(queue, Some(schedule.job.protocol), &mut context.changes);
@@ -207,7 +231,7 @@ impl Engine {
     ) -> Result<JobId, Refusal> {
         let state = &mut self.state;
         state.check_name(&batch.name)?;
-        if state.batches.named(&batch.name).is_some() {
+        if state.batches.named(batch.namespace, &batch.name).is_some() {
             return Err(Refusal::NotUnique);
         }
         let callbacks = [&batch.complete, &batch.success].into_iter().flatten();

@@ -7,11 +7,12 @@ use super::checks::{check_names, check_new_body};
 use super::push::{owned, push_internal};
 use super::room::{check_bytes_for, make_way};
 use super::scope::Scope;
+use super::search::page_in;
 use super::state::{State, own};
 use crate::batches::{Batch, BatchProgress, NewBatch, Stage};
 use crate::context::Context;
 use crate::event::Reply;
-use crate::ids::JobId;
+use crate::ids::{JobId, Namespace};
 use crate::jobs::{Member, Role};
 use crate::query::{BatchView, CallbackState};
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
@@ -21,12 +22,16 @@ use crate::work::ROW;
 /// The delay before a callback that could not be pushed is retried: the queue may exist with another kind.
 const RETRY_MS: u64 = 1_000;
 
-pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -> Outcome {
+pub(super) fn new_batch(state: &mut State, mut new: NewBatch, call: &mut Call<'_>) -> Outcome {
     state.check_name(&new.name)?;
-    if state.batches.named(&new.name).is_some() {
+    let namespace = state.home(call.client);
+    if state.batches.named(namespace, &new.name).is_some() {
         return Err(Refusal::NotUnique);
     }
-    let (parent, depth) = parent_of(state, &new)?;
+    let (parent, depth) = parent_of(state, namespace, &new)?;
+    for callback in [&mut new.complete, &mut new.success].into_iter().flatten() {
+        callback.namespace = namespace;
+    }
     let callbacks = [&new.complete, &new.success].into_iter().flatten();
     callbacks
         .clone()
@@ -50,20 +55,21 @@ pub(super) fn new_batch(state: &mut State, new: NewBatch, call: &mut Call<'_>) -
         complete: new.complete.map(|job| Box::new(owned(*job))),
         success: new.success.map(|job| Box::new(owned(*job))),
         progress: BatchProgress::new(state.now.after_ms(new.expires_ms)),
+        namespace,
     };
     state.batches.create(batch, &mut call.context.changes);
     call.done()
 }
 
 /// The parent of a new batch, and the depth of the new batch.
-fn parent_of(state: &State, new: &NewBatch) -> Outcome<(Option<JobId>, u32)> {
+fn parent_of(state: &State, namespace: Namespace, new: &NewBatch) -> Outcome<(Option<JobId>, u32)> {
     let Some(name) = &new.parent else {
         return Ok((None, 0));
     };
     let same = |batch: &&Batch| batch.protocol == new.protocol;
     let parent = state
         .batches
-        .named(name)
+        .named(namespace, name)
         .filter(same)
         .ok_or(Refusal::NotFound(Thing::Batch))?;
     let depth = parent.depth + 1;
@@ -110,7 +116,7 @@ fn make_room_for_batch(state: &mut State, parent: Option<JobId>, context: &mut C
 fn find<'a>(state: &'a State, name: &Bytes, call: &Call<'_>) -> Outcome<&'a Batch> {
     let found = state
         .batches
-        .named(name)
+        .named(state.home(call.client), name)
         .filter(|batch| Scope::of(state, call).has_batch(batch));
     found.ok_or(Refusal::NotFound(Thing::Batch))
 }
@@ -138,22 +144,22 @@ pub(super) fn commit_batch(state: &mut State, name: &Bytes, call: &mut Call<'_>)
 
 pub(super) fn look_batch(state: &State, name: &Bytes, call: &mut Call<'_>) -> Outcome {
     let batch = find(state, name, call)?;
-    call.reply(Reply::Batch(Box::new(view(batch))));
+    call.reply(Reply::Batch(Box::new(view(state, batch))));
     Ok(())
 }
 
 pub(super) fn list_batches(state: &State, page: Page, call: &mut Call<'_>) {
-    let mut all = state.batches.from(JobId(page.after.0));
+    let all = state.batches.from(JobId(page.after.0));
     let scope = Scope::of(state, call);
-    let batches = all
-        .by_ref()
-        .take(state.page(page.limit))
-        .inspect(|_| state.work.spend(ROW));
+    let limit = state.page(page.limit);
+    let (batches, next) = page_in(state, scope, limit, all, |batch| batch.namespace);
+    state.work.spend(ROW * batches.len() as u64);
     let rows: Vec<BatchView> = batches
+        .into_iter()
         .filter(|batch| scope.has_batch(batch))
-        .map(view)
+        .map(|batch| view(state, batch))
         .collect();
-    let next = all.next().map(|batch| Cursor(batch.id.0, 0));
+    let next = next.map(|batch| Cursor(batch.id.0, 0));
     call.reply(Reply::Batches { rows, next });
 }
 
@@ -183,7 +189,12 @@ fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) ->
     };
     // Journal the dropped queues first, because a new queue may get the ID of a dropped one.
     state.queues.remember_dropped(&mut context.changes);
-    let Ok(queue) = state.find_or_make(&job.queue, QueueKind::Work, Some(job.protocol)) else {
+    let Ok(queue) = state.find_or_make(
+        job.namespace,
+        &job.queue,
+        QueueKind::Work,
+        Some(job.protocol),
+    ) else {
         state
             .batches
             .put_callback(id, role, job, state.now.after_ms(RETRY_MS));
@@ -214,14 +225,16 @@ fn call_back(state: &mut State, id: JobId, role: Role, context: &mut Context) ->
     true
 }
 
-fn view(batch: &Batch) -> BatchView {
+fn view(state: &State, batch: &Batch) -> BatchView {
     let at = &batch.progress;
+    let namespace = state.queues.namespaces().name(batch.namespace);
     let state = |stage: Stage| match stage {
         Stage::Waiting | Stage::Passed => CallbackState::None,
         Stage::Enqueued => CallbackState::Enqueued,
         Stage::Succeeded => CallbackState::Ok,
     };
     BatchView {
+        namespace,
         name: batch.name.clone(),
         protocol: batch.protocol,
         parent: batch.parent_name.clone(),

@@ -38,7 +38,7 @@ impl Pace {
         check(state);
         let things = [
             state.jobs.len(),
-            state.clients.len(),
+            state.clients.count_of(None) as usize,
             state.queues.len(),
             state.schedules.len(),
         ];
@@ -64,6 +64,7 @@ pub(super) fn check(state: &State) {
     check_waiters(&state.clients, &state.workers, &state.queues);
     check_batches(state);
     check_jobs(state);
+    check_totals(state);
     check_numbers(state);
     claims::check(state);
     let hands = hands(state);
@@ -72,23 +73,26 @@ pub(super) fn check(state: &State) {
         check_served(state, queue);
         check_taking(state, queue);
     }
-    for protocol in Protocol::ALL.map(|row| row.id) {
+    let protocols = Protocol::ALL.map(|row| row.id);
+    let namespaces = state.queues.namespaces().numbers();
+    for realm in namespaces.flat_map(|it| protocols.map(|protocol| it.realm(protocol))) {
         let served = state
             .clients
             .iter()
             .flat_map(|(_, client)| client.subscriptions());
         let takes = served
-            .filter(|served| served.unclaimed == Some(protocol))
+            .filter(|served| served.unclaimed_realm() == Some(realm))
             .count();
         assert_eq!(
-            state.queues.unclaimed_subscriptions(protocol),
+            state.queues.unclaimed_subscriptions(realm),
             takes,
-            "subscriptions of unclaimed {protocol:?}"
+            "subscriptions of unclaimed {realm:?}"
         );
     }
-    let unclaimed = next_unclaimed(state).filter(|_| !state.starved.has_unclaimed());
+    let mut watched = state.queues.watched_realms();
     assert!(
-        unclaimed.is_none(),
+        state.starved.has_unclaimed()
+            || watched.all(|realm| next_unclaimed(state, realm).is_none()),
         "an unclaimed job waits, and so does a client that takes it"
     );
     let due_at_once = next_deadline(state).is_some_and(|at| at <= state.now);
@@ -101,8 +105,10 @@ pub(super) fn check(state: &State) {
         "something has waited long enough, and no tick is due"
     );
     state.timers.check(|at, timer| is_live(state, at, timer));
-    let things =
-        state.jobs.len() * 3 + state.clients.len() + state.workers.len() + state.queues.len();
+    let things = state.jobs.len() * 3
+        + state.clients.count_of(None) as usize
+        + state.workers.len()
+        + state.queues.len();
     assert!(
         state.timers.len() <= 4 * things + 4096,
         "cancelled timers pile up"
@@ -170,6 +176,18 @@ fn check_jobs(state: &State) {
             job.id
         );
     }
+}
+
+fn check_totals(state: &State) {
+    let mut counted: BTreeMap<QueueId, u32> = BTreeMap::new();
+    for job in jobs(state) {
+        *counted.entry(job.queue).or_default() += 1;
+    }
+    for queue in state.queues.iter() {
+        let count = counted.remove(&queue.image().id).unwrap_or_default();
+        assert_eq!(queue.total(), count, "jobs of {:?}", queue.image().name);
+    }
+    assert!(counted.is_empty(), "jobs without a queue: {counted:?}");
 }
 
 /// By queue and protocol: subscriptions registered, clients woken.

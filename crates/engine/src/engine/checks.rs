@@ -1,10 +1,10 @@
 //! Preconditions of commands: names and bodies within the limits, the job that a command names, the lease
 //! that a worker claims. Modifies nothing.
 
-use super::scope::Scope;
+use super::scope::{Scope, reaches};
 use super::state::State;
 use crate::clients::Client;
-use crate::ids::{ClientId, QueueId};
+use crate::ids::{ClientId, NameIn, Namespace, QueueId};
 use crate::jobs::{Holder, Job, JobState, Slot};
 use crate::refusal::{Capacity, Outcome, Refusal, Thing};
 use crate::request::{JobRef, NewJob, Proof, QueueKind};
@@ -22,7 +22,7 @@ pub(super) fn check_names(state: &State, new: &NewJob) -> Outcome {
 pub(super) fn check_new_body(state: &State, new: &NewJob) -> Outcome {
     state
         .queues
-        .named(&new.queue)
+        .named(new.namespace, &new.queue)
         .map_or(Ok(()), |queue| check_body(state, queue, &new.body))
 }
 
@@ -42,30 +42,49 @@ pub(super) fn check_body(state: &State, queue: QueueId, body: &[u8]) -> Outcome 
 
 /// Finds the job in this scope, in any state.
 pub(super) fn find(state: &State, job: &JobRef, scope: Scope) -> Outcome<Slot> {
-    find_where(state, job, |job| scope.has_job(state, job).then_some(())).map(|(slot, ())| slot)
+    let accepts = |job: &Job| scope.has_job(state, job).then_some(());
+    find_where(state, || scope, job, accepts).map(|(slot, ())| slot)
 }
 
-/// Finds the job among those that `accepts` admits, and returns the result of `accepts` for it.
+/// Finds the job among those that `accepts` admits, and returns the result of `accepts` for it. A scope without a
+/// namespace finds names in all: in that without a name first.
 fn find_where<T>(
     state: &State,
+    scope: impl Fn() -> Scope,
     job: &JobRef,
     accepts: impl Fn(&Job) -> Option<T>,
 ) -> Outcome<(Slot, T)> {
     let slot = match job {
         JobRef::Id(id) => state.jobs.slot(*id),
-        JobRef::Name(name) => state.jobs.named(name, |job| accepts(job).is_some()),
-        JobRef::Key(key) => state
-            .queues
-            .named(&key.queue)
-            .and_then(|queue| state.jobs.keyed(queue, key.protocol, &key.key)),
-        JobRef::KeyAnywhere { protocol, key } => {
+        JobRef::Name(name) => in_namespaces(state, scope(), |namespace| {
+            let accepts = |job: &Job| accepts(job).is_some();
+            state.jobs.named(namespace, name, accepts)
+        }),
+        JobRef::Key(key) => in_namespaces(state, scope(), |namespace| {
+            let queue = state.queues.named(namespace, &key.queue)?;
+            state.jobs.keyed(queue, key.protocol, &key.key)
+        }),
+        JobRef::KeyAnywhere { protocol, key } => in_namespaces(state, scope(), |namespace| {
+            let realm = namespace.realm(*protocol);
             state
                 .jobs
-                .keyed_anywhere(*protocol, key, state.queues.numbers())
-        }
+                .keyed_anywhere(realm, key, state.queues.numbers())
+        }),
     };
     slot.and_then(|slot| Some((slot, accepts(state.jobs.at(slot)?)?)))
         .ok_or(Refusal::NotFound(Thing::Job))
+}
+
+/// What is found first in the namespaces of a scope.
+fn in_namespaces<T>(
+    state: &State,
+    scope: Scope,
+    find: impl FnMut(Namespace) -> Option<T>,
+) -> Option<T> {
+    match scope.namespace() {
+        Some(own) => Some(own).into_iter().find_map(find),
+        None => state.queues.namespaces().numbers().find_map(find),
+    }
 }
 
 /// Finds the job, if it is leased and the proof is valid. A valid proof also finds a job beyond the client's
@@ -75,14 +94,17 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
     let is_proved = |job: &Job| {
         job.lease().is_some_and(|lease| match proof {
             Proof::AnyLease => {
-                (scope().has_job(state, job) || scope().holds(state, &lease.holder))
+                (scope().has_job(state, job) || scope().holds(state, job, &lease.holder))
                     && (!job.was_taken_back()
                         || !has_worker(state, client)
-                        || is_holder(state, client, &lease.holder))
+                        || is_holder(state, client, job, &lease.holder))
             }
-            Proof::Token(token) => lease.token == token,
+            Proof::Token(token) => {
+                lease.token == token && reaches(state, client, job.queue.namespace())
+            }
             Proof::Connection => {
-                !matches!(lease.holder, Holder::Named(_)) && is_holder(state, client, &lease.holder)
+                !matches!(lease.holder, Holder::Named(_))
+                    && is_holder(state, client, job, &lease.holder)
             }
             Proof::Late => false,
         })
@@ -94,7 +116,7 @@ pub(super) fn leased(state: &State, client: ClientId, job: &JobRef, proof: Proof
             scope().has_job(state, job).then_some(false)
         }
     };
-    let (slot, is_proved) = find_where(state, job, proved)?;
+    let (slot, is_proved) = find_where(state, scope, job, proved)?;
     if is_proved {
         Ok(slot)
     } else {
@@ -107,15 +129,28 @@ fn has_worker(state: &State, client: ClientId) -> bool {
     state.clients.get(client).and_then(Client::worker).is_some()
 }
 
-/// Returns true if the client, or the client's worker, has the lease.
-pub(super) fn is_holder(state: &State, client: ClientId, holder: &Holder) -> bool {
+/// Returns true if the client, or the client's worker, has the lease of a job.
+#[inline]
+pub(super) fn is_holder(state: &State, client: ClientId, job: &Job, holder: &Holder) -> bool {
     match holder {
         Holder::Connection(holder) => *holder == client,
+        Holder::Named(_) | Holder::Away(_) => is_worker(state, client, job.queue, holder),
+    }
+}
+
+#[inline(never)]
+fn is_worker(state: &State, client: ClientId, queue: QueueId, holder: &Holder) -> bool {
+    let namespace = queue.namespace();
+    match holder {
+        Holder::Connection(_) => false,
         Holder::Named(name) => {
-            state.clients.get(client).and_then(Client::worker) == state.workers.named(name)
+            let worker = state.workers.named(NameIn(namespace, name));
+            state.clients.get(client).and_then(Client::worker) == worker
                 && has_worker(state, client)
         }
-        Holder::Away(protocol) => state.clients.protocol_of(client) == Some(*protocol),
+        Holder::Away(protocol) => {
+            state.clients.protocol_of(client) == Some(*protocol) && state.home(client) == namespace
+        }
     }
 }
 

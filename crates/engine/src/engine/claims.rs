@@ -17,6 +17,7 @@ use super::call::Call;
 use super::deliver::{lease_end, terms_of};
 use super::place::move_job;
 use super::push::{bring_back, listen};
+use super::scope::reaches;
 use super::state::State;
 use super::{collect, leases};
 use crate::claim::{Claim, Held};
@@ -35,8 +36,9 @@ pub(super) fn claim(state: &mut State, claim: Claim, call: &mut Call<'_>) -> Out
     match claim {
         Claim::Holds { job, held } => hold(state, call.client, job, held),
         Claim::Hears { job } => listen_again(state, job, call),
-        Claim::Pushed { job, new } => {
-            if state.jobs.slot(job).is_some() {
+        Claim::Pushed { job, mut new } => {
+            new.namespace = state.home(call.client);
+            if its_job(state, call.client, job).is_some() {
                 listen_again(state, job, call);
             } else if !state
                 .succession
@@ -99,7 +101,7 @@ fn hold(state: &mut State, client: ClientId, id: JobId, held: Held) {
     if held.until <= state.now {
         return;
     }
-    match state.jobs.slot(id) {
+    match its_job(state, client, id) {
         Some(slot) if may_hold(state, slot, &held) => lease_again(state, client, slot, &held),
         None if state.deferred.is_held(state.now) => {
             if let Some(succession) = state.succession.as_mut().filter(|it| it.may_bring_back(id)) {
@@ -108,6 +110,13 @@ fn hold(state: &mut State, client: ClientId, id: JobId, held: Held) {
         }
         Some(_) | None => {}
     }
+}
+
+/// The job that a client claims, in its namespace.
+fn its_job(state: &State, client: ClientId, id: JobId) -> Option<Slot> {
+    let slot = state.jobs.slot(id)?;
+    let job = state.jobs.at(slot)?;
+    reaches(state, client, job.queue.namespace()).then_some(slot)
 }
 
 /// Returns true if nothing contradicts a claimed lease.
@@ -178,7 +187,7 @@ pub(super) fn report(state: &mut State, mut report: LeaseCommand, call: &mut Cal
 /// Makes a client a listener of a job. The outcome of a job that no longer exists, or was not retained for
 /// the client, is reported as [`End::Lost`].
 fn listen_again(state: &mut State, job: JobId, call: &mut Call<'_>) {
-    let slot = state.jobs.slot(job);
+    let slot = its_job(state, call.client, job);
     let is_over = slot
         .and_then(|slot| state.jobs.at(slot))
         .is_none_or(Job::is_over);

@@ -32,7 +32,8 @@ pub(super) fn collect(state: &mut State, name: &[u8], from: JobId, call: &mut Ca
         .ok_or(Refusal::OutOfPlace)?;
     let limit = state.page(u32::MAX);
     let found: Vec<JobId> = {
-        let all = state.jobs.holders().collected_by(protocol, name);
+        let realm = state.home(call.client).realm(protocol);
+        let all = state.jobs.holders().collected_by(realm, name);
         all.range(from..).take(limit + 1).copied().collect()
     };
     let mut jobs = 0;

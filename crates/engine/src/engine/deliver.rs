@@ -38,12 +38,10 @@ pub(super) fn first_unclaimed(
     own: Option<Protocol>,
     served: &Served,
 ) -> Option<(SortKey, Slot)> {
-    let protocol = served.unclaimed?;
+    let realm = served.unclaimed_realm()?;
     let whose = Whose::taking(client, served.lease, &[]);
-    let mut queues = queues
-        .unclaimed(protocol)
-        .filter(|queue| queue.admits(whose));
-    queues.find_map(|queue| queue.first_unclaimed(protocol, own))
+    let mut queues = queues.unclaimed(realm).filter(|queue| queue.admits(whose));
+    queues.find_map(|queue| queue.first_unclaimed(realm.protocol, own))
 }
 
 /// The queue and the job that a client gets next, given the `first` job that it would get of each queue.

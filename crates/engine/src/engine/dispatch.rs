@@ -7,16 +7,18 @@
 )]
 
 use super::call::{Call, Page};
+use super::scope::must_see_all;
 use super::state::State;
 use super::{
-    attempts, batches, claims, collect, edit, flush, leases, list, mutate, policies, push, queues,
-    redrive, schedules, stats, subscriptions, take, why, workers,
+    attempts, batches, claims, collect, edit, flush, leases, list, mutate, namespaces, policies,
+    push, queues, redrive, schedules, stats, subscriptions, take, why, workers,
 };
 use crate::command::{
     BatchCommand, BulkCommand, ClientCommand, Command, JobCommand, QueueCommand, ScheduleCommand,
     WorkerCommand,
 };
 use crate::event::Reply;
+use crate::ids::ClientId;
 use crate::query::Query;
 use crate::refusal::Outcome;
 
@@ -34,14 +36,32 @@ pub(super) fn dispatch(state: &mut State, command: Command, call: &mut Call<'_>)
         Command::Barrier => Ok(call.reply(Reply::Settled)),
         Command::Claim(claim) => claims::claim(state, *claim, call),
         Command::Bulk(command) => bulk(state, command, call),
+        Command::Namespace(command) => namespaces::change(state, command, call),
         Command::Worker(command) => worker(state, command, call),
     }
+}
+
+/// Returns true if there are namespaces, and a client that is not open sends a command: one that was turned away must not
+/// reach that without a name.
+#[inline]
+pub(super) fn is_turned_away(state: &State, command: &Command, client: ClientId) -> bool {
+    !state.queues.namespaces().is_empty() && is_unknown(state, command, client)
+}
+
+#[cold]
+#[inline(never)]
+fn is_unknown(state: &State, command: &Command, client: ClientId) -> bool {
+    let may_be_unknown = matches!(
+        command,
+        Command::Client(ClientCommand::Open(_) | ClientCommand::Close)
+    );
+    !may_be_unknown && state.clients.get(client).is_none()
 }
 
 #[inline(never)]
 fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Outcome {
     match command {
-        ClientCommand::Open(info) => state.clients.open(call.client, info),
+        ClientCommand::Open(info) => namespaces::open(state, info, call),
         ClientCommand::Close => {
             state.forget_waiting(call.client);
             Ok(subscriptions::close(state, call.client, call.context))
@@ -65,7 +85,10 @@ fn client(state: &mut State, command: ClientCommand, call: &mut Call<'_>) -> Out
 
 fn job(state: &mut State, command: JobCommand, call: &mut Call<'_>) -> Outcome {
     match command {
-        JobCommand::Push(job) => push::push(state, &job, call),
+        JobCommand::Push(mut job) => {
+            job.namespace = state.home(call.client);
+            push::push(state, &job, call)
+        }
         JobCommand::Track {
             job,
             progress,
@@ -161,6 +184,7 @@ fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome
             call,
         ),
         BulkCommand::ReadKeys { after, limit } => {
+            must_see_all(state, call)?;
             Ok(policies::read_keys(state, Page { after, limit }, call))
         }
     }
@@ -267,8 +291,12 @@ fn answer(state: &State, query: Query, call: &mut Call<'_>) -> Outcome {
         }
         Query::Kinds { after, limit } => Ok(list::list_kinds(state, Page { after, limit }, call)),
         Query::Stats => Ok(stats::stats(state, call)),
-        Query::Days => Ok(stats::days(state, call)),
+        Query::Days => stats::days(state, call),
+        Query::Namespaces { after, limit } => {
+            Ok(namespaces::list(state, Page { after, limit }, call))
+        }
         Query::WorkLeft => {
+            must_see_all(state, call)?;
             call.reply(Reply::WorkLeft(Box::new(workers::work_left(
                 state,
                 call.client.daemon(),

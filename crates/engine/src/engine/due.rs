@@ -129,16 +129,31 @@ fn begin(state: &mut State, context: &mut Context) {
     }
 }
 
-/// Records changes to queues other than settings. Nearly always there are none.
+/// Records changes to queues other than settings, and those of namespaces. Nearly always there are none.
 #[inline]
 pub(super) fn remember_queues(state: &mut State, context: &mut Context) {
-    if state.queues.has_unsaved() {
-        state
-            .queues
-            .save_buckets(false, state.now, &mut state.timers, &mut context.changes);
+    let queues = &state.queues;
+    if queues.has_unsaved() || queues.has_dropped() || queues.namespaces().have_changed() {
+        remember_changes(state, context);
     }
-    if state.queues.has_dropped() {
-        state.queues.remember_dropped(&mut context.changes);
+}
+
+#[inline(never)]
+fn remember_changes(state: &mut State, context: &mut Context) {
+    let State {
+        queues,
+        now,
+        timers,
+        ..
+    } = state;
+    if queues.has_unsaved() {
+        queues.save_buckets(false, *now, timers, &mut context.changes);
+    }
+    queues.remember_dropped(&mut context.changes);
+    // Counters alone make no commit: they are in the next one.
+    if !context.changes.is_empty() {
+        let namespaces = queues.namespaces_mut();
+        namespaces.remember_changed(&mut context.changes);
     }
 }
 

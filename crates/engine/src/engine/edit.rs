@@ -72,6 +72,7 @@ pub(super) fn view(state: &State, job: &Job) -> Option<JobView> {
         job: job.clone(),
         queue: queue.image().name.clone(),
         codec,
+        namespace: state.queues.namespaces().name(job.queue.namespace()),
     })
 }
 

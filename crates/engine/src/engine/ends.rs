@@ -132,8 +132,10 @@ fn die(state: &mut State, slot: Slot, context: &mut Context) -> Timestamp {
     if let Some(on_dead) = &state.on_dead
         && let Some(job) = state.jobs.at(slot)
         && let Some(queue) = state.queues.at(job.queue)
-        && let Some(caused) = on_dead.job(job, &queue.image().name, state.wall())
+        && let setting = state.queues.setting_name(queue.image())
+        && let Some(mut caused) = on_dead.job(job, &queue.image().name, &setting, state.wall())
     {
+        caused.namespace = job.queue.namespace();
         state.caused.push((name_of(job), caused));
     }
     until

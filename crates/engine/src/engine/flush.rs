@@ -1,4 +1,4 @@
-//! Removes everything of a protocol except schedules, a page at a time.
+//! Removes everything of a realm except schedules, a page at a time.
 
 use super::call::{Call, Page};
 use super::ends::discard;
@@ -9,7 +9,7 @@ use super::state::State;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::history::Ending;
-use crate::ids::{JobId, Protocol, QueueId};
+use crate::ids::{JobId, Namespace, Protocol, QueueId, Realm};
 use crate::jobs::{Job, JobState, JobStateKind};
 use crate::queues::Queue;
 use crate::refusal::{Outcome, Refusal};
@@ -30,15 +30,16 @@ pub(super) fn flush(
     page: Page,
     call: &mut Call<'_>,
 ) -> Outcome {
-    if !Scope::of(state, call).includes(protocol) {
+    let realm = state.home(call.client).realm(protocol);
+    if !Scope::of(state, call).includes(realm) {
         return Err(Refusal::OutOfPlace);
     }
     let limit = state.page(page.limit);
     let Cursor(stage, at) = page.after;
     let (changed, next) = match stage {
-        BATCHES => flush_batches(state, protocol, at, limit, call.context),
-        JOBS => flush_jobs(state, protocol, at, limit, call.context),
-        QUEUES => flush_queues(state, protocol, at, limit, call.context),
+        BATCHES => flush_batches(state, realm, at, limit, call.context),
+        JOBS => flush_jobs(state, realm, at, limit, call.context),
+        QUEUES => flush_queues(state, realm, at, limit, call.context),
         _ => (0, None),
     };
     let next = match next {
@@ -47,9 +48,14 @@ pub(super) fn flush(
         None => None,
     };
     if next.is_none() {
-        state
-            .meta
-            .forget_protocol(protocol, &mut call.context.changes);
+        let changes = &mut call.context.changes;
+        if realm.namespace == Namespace::UNNAMED {
+            state.meta.forget_protocol(protocol, changes);
+        } else {
+            let namespaces = state.queues.namespaces_mut();
+            namespaces.forget_counts(realm);
+            namespaces.remember_changed(changes);
+        }
     }
     call.reply(Reply::Mutated { changed, next });
     Ok(())
@@ -57,7 +63,7 @@ pub(super) fn flush(
 
 fn flush_batches(
     state: &mut State,
-    protocol: Protocol,
+    realm: Realm,
     first: u64,
     limit: usize,
     context: &mut Context,
@@ -66,11 +72,11 @@ fn flush_batches(
         state
             .batches
             .from(JobId(first))
-            .map(|batch| (batch.id, batch.protocol)),
+            .map(|batch| (batch.id, batch.realm())),
         limit,
     );
     state.work.spend(CHANGE * page.len() as u64);
-    let doomed = page.into_iter().filter(|(_, other)| *other == protocol);
+    let doomed = page.into_iter().filter(|(_, other)| *other == realm);
     let changed = doomed
         .map(|(id, _)| state.batches.forget(id, false, &mut context.changes))
         .count_u32();
@@ -80,19 +86,20 @@ fn flush_batches(
 /// Removes jobs in any state, including leased ones.
 fn flush_jobs(
     state: &mut State,
-    protocol: Protocol,
+    realm: Realm,
     first: u64,
     limit: usize,
     context: &mut Context,
 ) -> Removed {
     let filter = Filter {
-        protocol: Some(protocol),
+        protocol: Some(realm.protocol),
         ..Filter::default()
     };
     let search = Search {
         state,
         filter: &filter,
-        scope: Scope::ALL,
+        scope: Scope::whole(realm.namespace),
+        home: realm.namespace,
         after: Cursor(first, 0),
         limit,
     };
@@ -111,11 +118,12 @@ fn flush_jobs(
 /// result.
 fn flush_queues(
     state: &mut State,
-    protocol: Protocol,
+    realm: Realm,
     first: u64,
     limit: usize,
     context: &mut Context,
 ) -> Removed {
+    let protocol = realm.protocol;
     // Each existing queue is a row, removed or not.
     let looked = |id| {
         state.queues.at(id).map(|queue| {
@@ -125,7 +133,7 @@ fn flush_queues(
             )
         })
     };
-    let (page, next) = page_of_queues(state, first, limit, looked);
+    let (page, next) = page_of_queues(state, Scope::whole(realm.namespace), first, limit, looked);
     for (id, gone) in page.into_iter().filter_map(|(id, gone)| Some((id, gone?))) {
         state.work.spend(CHANGE);
         state

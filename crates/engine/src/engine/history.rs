@@ -12,7 +12,7 @@ use crate::change::Change;
 use crate::condition::Calls;
 use crate::context::Context;
 use crate::history::{Ended, EndedWorker, Ending, Excerpt, HistoryRules, Origin};
-use crate::ids::{JobId, QueueId};
+use crate::ids::{JobId, NameIn, QueueId};
 use crate::jobs::{Attempts, Extra, Job, Slot};
 use crate::request::Note;
 
@@ -134,6 +134,7 @@ fn row(state: &State, slot: Slot, ending: Ending, result: Option<&Bytes>) -> Opt
             .flatten(),
         result: result.and_then(|result| Excerpt::of(result, rules.result_max)),
         output: extra.and_then(|extra| extra.output.as_deref()?.of(job.attempts)),
+        namespace: state.queues.namespaces().name(job.queue.namespace()),
     }))
 }
 
@@ -165,7 +166,8 @@ fn worker_of(state: &State, job: &Job) -> Option<Box<EndedWorker>> {
     if let Some(lease) = job.lease() {
         let mut holder = holder(state, &lease.holder);
         // A lease under a name does not say over which of its worker's connections it was taken.
-        let named = state.workers.get(&holder.worker);
+        let known = NameIn(job.queue.namespace(), &holder.worker);
+        let named = state.workers.get(known);
         let connection = named.and_then(|worker| state.clients.get(worker.clients().next()?));
         if let Some(client) = connection.filter(|_| holder.address.is_empty()) {
             holder.address.clone_from(&client.info().address);

@@ -226,7 +226,7 @@ fn release(
         must_be(state, slot, QueueKind::Work)?;
         let is_own = |job: &Job| {
             job.lease()
-                .is_some_and(|lease| is_holder(state, call.client, &lease.holder))
+                .is_some_and(|lease| is_holder(state, call.client, job, &lease.holder))
         };
         if proof == Proof::AnyLease && !state.jobs.at(slot).is_some_and(is_own) {
             take_back(state, slot);

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use super::call::{Call, Page};
 use super::edit::view;
 use super::scope::Scope;
-use super::search::{Budget, Matches, Search};
+use super::search::{Budget, Matches, Search, page_in};
 use super::serving::{waiting, workers};
 use super::state::State;
 use crate::clients::{Client, Worker};
 use crate::condition::Order;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, Protocol, Protocols, QueueId};
+use crate::ids::{ClientId, JobId, NameIn, Protocol, Protocols, QueueId};
 use crate::query::{ClientRow, FiguresRow, JobView, QueueRow, WorkerRow};
 use crate::queues::Queue;
 use crate::request::{Cursor, Filter};
@@ -27,7 +27,7 @@ pub(super) fn look_queue(state: &State, name: &[u8], call: &mut Call<'_>) {
         |queue: &&Queue| queue.is_known_to(own) || (own.is_none() && queue.image().is_special());
     let queue = state
         .queues
-        .named(name)
+        .named(state.home(call.client), name)
         .and_then(|id| state.queues.at(id))
         .filter(is_shown);
     let rows = queue
@@ -45,17 +45,17 @@ pub(super) fn list_queues(state: &State, page: Page, call: &mut Call<'_>) {
     } else {
         page.after.1
     };
-    let own = state.clients.protocol_of(call.client);
+    let scope = Scope::of(state, call);
     let row = |id| {
         let queue = state
             .queues
             .at(id)
-            .filter(|queue| queue.is_known_to(own) && queue.birth() < births)?;
+            .filter(|queue| scope.has_queue(queue) && queue.birth() < births)?;
         state.work.spend(ROW);
-        Some(queue_row(state, queue, own))
+        Some(queue_row(state, queue, scope.protocol()))
     };
     let (rows, next): (Vec<QueueRow>, _) =
-        page_of_queues(state, page.after.0, state.page(page.limit), row);
+        page_of_queues(state, scope, page.after.0, state.page(page.limit), row);
     call.reply(Reply::Queues {
         rows,
         next: next.map(|next| Cursor(next, births)),
@@ -63,9 +63,10 @@ pub(super) fn list_queues(state: &State, page: Page, call: &mut Call<'_>) {
 }
 
 pub(super) fn list_configured(state: &State, page: Page, call: &mut Call<'_>) {
+    let scope = Scope::of(state, call);
     let mut queues = state
         .queues
-        .special()
+        .special_of(scope.namespace())
         .skip_while(|queue| u64::from(queue.image().id.0) < page.after.0);
     let row = |queue: &Queue| QueueRow {
         rules: queue.image().rules(),
@@ -91,9 +92,12 @@ pub(super) fn list_figures(state: &State, page: Page, call: &mut Call<'_>) {
         Some(FiguresRow {
             name: queue.image().name.clone(),
             figures,
+            namespace: state.queues.namespace_name(queue.image().id),
         })
     };
-    let (rows, next) = page_of_queues(state, page.after.0, state.page(page.limit), row);
+    let scope = Scope::of(state, call);
+    let limit = state.page(page.limit);
+    let (rows, next) = page_of_queues(state, scope, page.after.0, limit, row);
     call.reply(Reply::Figures {
         rows,
         next: next.map(|next| Cursor(next, 0)),
@@ -101,7 +105,13 @@ pub(super) fn list_figures(state: &State, page: Page, call: &mut Call<'_>) {
 }
 
 pub(super) fn list_kinds(state: &State, page: Page, call: &mut Call<'_>) {
-    let (rows, next) = state.kinds.page(page.after.0, state.page(page.limit));
+    let scope = Scope::of(state, call);
+    let limit = state.page(page.limit);
+    let (mut rows, next) = state.kinds.page(scope.namespace(), page.after.0, limit);
+    for row in &mut rows {
+        row.1.namespace = state.queues.namespaces().name(row.0);
+    }
+    let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
     state.work.spend(ROW * rows.len() as u64);
     call.reply(Reply::Kinds {
         rows,
@@ -135,31 +145,37 @@ fn queue_row(state: &State, queue: &Queue, own: Option<Protocol>) -> QueueRow {
         oldest_ready_at: oldest.map(|job| job.ready_at),
         waiting: Some(waiting(queue, scope)),
         policy: queue.policy_row().map(Box::new),
+        namespace: state.queues.namespace_name(queue.image().id),
     }
 }
 
-/// The first queues from an ID on for which `row` returns a row, and the ID at which to continue. Unused IDs
-/// also cost a lookup.
+/// The first queues of a scope's namespaces, from an ID on, for which `what` returns a row, and the ID at which to
+/// continue.
 pub(super) fn page_of_queues<T>(
     state: &State,
+    scope: Scope,
     first: u64,
     limit: usize,
     what: impl Fn(QueueId) -> Option<T>,
 ) -> (Vec<T>, Option<u64>) {
-    let first = u32::try_from(first).unwrap_or(u32::MAX);
+    let first = QueueId(u32::try_from(first).unwrap_or(u32::MAX));
+    let first = scope
+        .namespace()
+        .map_or(first, |namespace| first.max(QueueId::new(namespace, 0)));
     let mut page = Vec::new();
     // A row costs more with many workers.
     let budget = Budget::of_rows(&state.work, limit);
-    for id in first..state.queues.numbers() {
+    let seen = |id: &QueueId| scope.reaches(id.namespace());
+    for id in state.queues.ids_from(first).take_while(seen) {
         if budget.is_spent() {
-            return (page, Some(id.into()));
+            return (page, Some(id.0.into()));
         }
         state.work.spend(STEP);
-        let Some(row) = what(QueueId(id)) else {
+        let Some(row) = what(id) else {
             continue;
         };
         if page.len() == limit {
-            return (page, Some(id.into()));
+            return (page, Some(id.0.into()));
         }
         page.push(row);
     }
@@ -174,7 +190,16 @@ pub(super) fn list_clients(state: &State, page: Page, call: &mut Call<'_>) {
     let mut next = None;
     let mut names_left = limit * NAMES_PER_ROW;
     let scope = Scope::of(state, call);
+    let budget = Budget::of_rows(&state.work, limit);
     for id in state.clients.ids_from(ClientId(page.after.0)) {
+        if !scope.reaches(state.clients.namespace_of(id)) {
+            if budget.is_spent() {
+                next = Some(Cursor(id.0, 0));
+                break;
+            }
+            state.work.spend(STEP);
+            continue;
+        }
         let skipped = if id.0 == page.after.0 {
             page.after.1
         } else {
@@ -236,21 +261,29 @@ fn client_row(
         goes_on: first > 0,
         held: u32::try_from(state.jobs.holders().held_by(id).len()).unwrap_or(u32::MAX),
         waits: client.waits(),
+        namespace: state.queues.namespaces().name(client.namespace()),
     };
     Some((row, named.len()))
 }
 
 /// The name of the worker that a client belongs to, for an operator.
 fn worker_name(state: &State, client: &Client, scope: Scope) -> Bytes {
-    let number = client.worker().filter(|_| scope == Scope::ALL);
+    let number = client.worker().filter(|_| scope.protocol().is_none());
     let worker = number.and_then(|number| state.workers.from(number).next());
     worker.map_or_else(Bytes::new, |(_, worker)| {
-        Bytes::copy_from_slice(worker.name())
+        let NameIn(_, name) = worker.name();
+        Bytes::copy_from_slice(name)
     })
 }
 
 pub(super) fn list_workers(state: &State, page: Page, call: &mut Call<'_>) {
-    let mut workers = state.workers.from(page.after.0);
+    let scope = Scope::of(state, call);
+    let all = state.workers.from(page.after.0);
+    let namespace = |(_, worker): &(u64, &Worker)| {
+        let NameIn(namespace, _) = worker.name();
+        namespace
+    };
+    let (workers, next) = page_in(state, scope, state.page(page.limit), all, namespace);
     let row = |(_, worker): (u64, &Worker)| {
         let held = state.jobs.holders().held_by_worker(worker.name());
         let shown = |id: JobId| {
@@ -266,18 +299,16 @@ pub(super) fn list_workers(state: &State, page: Page, call: &mut Call<'_>) {
             .work
             .spend(ROW + STEP * worker.clients().count() as u64);
         let waiting = u32::try_from(worker.clients().filter(waits).count()).ok();
+        let NameIn(namespace, _) = worker.name();
         WorkerRow {
+            namespace: state.queues.namespaces().name(namespace),
             waiting,
             jobs: held.iter().filter_map(shown).take(WORKER_JOBS).collect(),
             ..worker.row(held.len())
         }
     };
-    let rows: Vec<WorkerRow> = workers
-        .by_ref()
-        .take(state.page(page.limit))
-        .map(row)
-        .collect();
-    let next = workers.next().map(|(number, _)| Cursor(number, 0));
+    let rows: Vec<WorkerRow> = workers.into_iter().map(row).collect();
+    let next = next.map(|(number, _)| Cursor(number, 0));
     call.reply(Reply::Workers { rows, next });
 }
 

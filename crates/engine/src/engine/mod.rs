@@ -34,6 +34,7 @@ mod leases;
 mod list;
 mod memory;
 mod mutate;
+mod namespaces;
 mod part;
 mod place;
 mod policies;
@@ -62,7 +63,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::call::Call;
-use self::dispatch::dispatch;
+use self::dispatch::{dispatch, is_turned_away};
 use self::due::{catch_up, end_visit, remember_queues};
 use self::state::State;
 use crate::batches::Batch;
@@ -71,10 +72,11 @@ use crate::condition::JobReader;
 use crate::context::Context;
 use crate::days::DayBegin;
 use crate::event::Reply;
-use crate::ids::{ClientId, JobId, Protocol, QueueId, Tag, Timestamp, Token};
+use crate::ids::{ClientId, JobId, Namespace, Protocol, QueueId, Tag, Timestamp, Token};
 use crate::jobs::{Job, Stored};
 use crate::limits::Limits;
 use crate::meta::EngineMeta;
+use crate::namespaces::NamespaceImage;
 use crate::on_dead::OnDead;
 use crate::query::WorkLeft;
 use crate::queues::Queue;
@@ -132,7 +134,9 @@ impl Engine {
             state.unreadable = std::mem::take(&mut call.context.unreadable);
         }
         let is_push = matches!(command, Command::Job(_));
-        if let Err(why) = dispatch(state, command, &mut call) {
+        if is_turned_away(state, &command, call.client) {
+            refuse(Refusal::OutOfPlace, is_push, &mut call);
+        } else if let Err(why) = dispatch(state, command, &mut call) {
             refuse(why, is_push, &mut call);
         }
         if is_short {
@@ -246,10 +250,17 @@ impl Engine {
         self.state.jobs.get(id)
     }
 
-    /// A job by the producer's public name: the leased job with the oldest lease, else the oldest job that is
+    /// A job of a namespace by the producer's public name: the leased job with the oldest lease, else the oldest job that is
     /// neither dead nor done, else the youngest.
-    pub fn job_named(&self, name: &[u8]) -> Option<&Job> {
-        self.state.jobs.at(self.state.jobs.named(name, |_| true)?)
+    pub fn job_named(&self, namespace: Namespace, name: &[u8]) -> Option<&Job> {
+        let slot = self.state.jobs.named(namespace, name, |_| true)?;
+        self.state.jobs.at(slot)
+    }
+
+    /// The queue of a name in a namespace.
+    pub fn queue_named(&self, namespace: Namespace, name: &[u8]) -> Option<&Queue> {
+        let queues = &self.state.queues;
+        queues.at(queues.named(namespace, name)?)
     }
 
     /// Returns true if a job has the coalescing key it was pushed with.
@@ -271,9 +282,21 @@ impl Engine {
         self.state.jobs.len()
     }
 
+    /// A namespace with a name, by number.
+    pub fn namespace(&self, id: Namespace) -> Option<&NamespaceImage> {
+        self.state.queues.namespaces().at(id)
+    }
+
+    /// All namespaces with names, by number.
+    pub fn namespaces(&self) -> impl Iterator<Item = &NamespaceImage> {
+        self.state.queues.namespaces().iter()
+    }
+
     /// A queue by ID.
     pub fn queue(&self, id: QueueId) -> Option<&Queue> {
-        self.state.queues.at(id)
+        // A queue of another namespace may have the index of one that was removed.
+        let queue = self.state.queues.at(id);
+        queue.filter(|queue| queue.image().id == id)
     }
 
     /// Unused queues removed to make space for new ones, since the engine was created.
@@ -358,7 +381,8 @@ impl Engine {
     /// The requested state of a named worker.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub fn worker_state(&self, name: &[u8]) -> Option<crate::request::WorkerState> {
-        self.state.workers.state(self.state.workers.named(name)?)
+        let worker = crate::ids::NameIn(Namespace::UNNAMED, name);
+        self.state.workers.state(self.state.workers.named(worker)?)
     }
 
     /// Dead jobs dropped before the end of retention, since the engine was created.

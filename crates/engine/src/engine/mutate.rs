@@ -24,18 +24,18 @@ pub(super) fn mutate(
     call: &mut Call<'_>,
 ) {
     let retries = matches!(action, Mutation::Requeue | Mutation::Redrive { .. });
-    let in_order = retries && state.queues.are_ordered(filter.queue.as_deref());
+    let home = state.home(call.client);
+    let in_order = retries && state.queues.are_ordered(home, filter.queue.as_deref());
     let matches = Search::new(state, filter, page, call).to_retry(in_order);
     let Some(Matches { slots, next, .. }) = matches.complete(call) else {
         return;
     };
     if action == Mutation::Discard
         && page.after == Cursor::default()
-        && let Some(queue) = filter
-            .cleared_queue()
-            .filter(|queue| state.queues.named(queue).is_some())
+        && let Some(queue) = filter.cleared_queue()
+        && let Some(id) = state.queues.named(home, queue)
     {
-        show(state, queue, QueueChange::Cleared);
+        show(state, id, queue, QueueChange::Cleared);
     }
     state.work.spend(CHANGE * slots.len() as u64);
     let change =

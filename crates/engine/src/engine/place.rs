@@ -6,9 +6,10 @@ use super::state::State;
 use crate::change::Change;
 use crate::context::Context;
 use crate::event::JobChange;
-use crate::ids::{JobId, Timestamp};
+use crate::ids::{JobId, Namespace, Realm, Timestamp};
 use crate::jobs::{Job, JobState, Lease, Slot};
 use crate::kinds::Kinds;
+use crate::meta::Meta;
 use crate::query::Totals;
 use crate::queues::{QueueFigures, Queues};
 use crate::schedules::RunEnd;
@@ -190,6 +191,7 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
         return;
     };
     let at = state.wall();
+    let namespace = job.queue.namespace();
     let now = is_there.then(|| job.state.kind());
     let change = |body| JobChange {
         job: job.id,
@@ -198,9 +200,10 @@ fn show(state: &mut State, slot: Slot, is_there: bool) {
         now,
         at,
         body,
+        namespace: state.queues.namespaces().name(namespace),
     };
     let body = job.payload.stored().is_none().then(|| job.body());
-    state.watchers.note_job(queue, body, change);
+    state.watchers.note_job(namespace, queue, body, change);
 }
 
 /// Journals a job's new state, if the journal has the job.
@@ -282,7 +285,30 @@ fn count_with(
         figures.count(job.protocol, &add);
         observe(figures, job);
     });
-    meta.count(job.protocol, add);
+    add_to_totals(meta, queues, Some(job.realm()), add);
+}
+
+/// Adds an event of a realm's clients, or of a client without a protocol, to the counters.
+pub(super) fn count_realm(state: &mut State, realm: Option<Realm>, add: impl Fn(&mut Totals)) {
+    let State { meta, queues, .. } = state;
+    add_to_totals(meta, queues, realm, add);
+}
+
+#[inline]
+fn add_to_totals(
+    meta: &mut Meta,
+    queues: &mut Queues,
+    realm: Option<Realm>,
+    add: impl Fn(&mut Totals),
+) {
+    match realm {
+        Some(realm) if realm.namespace == Namespace::UNNAMED => meta.count(realm.protocol, add),
+        Some(realm) => {
+            meta.count_beside(&add);
+            queues.namespaces_mut().count(realm, add);
+        }
+        None => meta.count_beside(add),
+    }
 }
 
 /// Modifies the figures of a job's queue, and those of the kind while a worker has it.

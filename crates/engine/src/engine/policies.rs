@@ -98,7 +98,9 @@ pub(super) fn read_key(state: &mut State, slot: Slot, lent: Option<&[u8]>) -> bo
 
 /// A queue's policy, and a page of keys.
 pub(super) fn list_keys(state: &State, name: &[u8], page: Page, call: &mut Call<'_>) {
-    let queue = state.queues.named(name).and_then(|id| state.queues.at(id));
+    let home = state.home(call.client);
+    let queue = state.queues.named(home, name);
+    let queue = queue.and_then(|id| state.queues.at(id));
     let first = u32::try_from(page.after.0).unwrap_or(u32::MAX);
     let mut keys = queue.into_iter().flat_map(|queue| queue.keys_from(first));
     let rows: Vec<KeyRow> = keys
@@ -108,7 +110,7 @@ pub(super) fn list_keys(state: &State, name: &[u8], page: Page, call: &mut Call<
         .collect();
     let next = keys.next().map(|(number, _)| Cursor(number.into(), 0));
     state.work.spend(ROW * rows.len() as u64);
-    let section = state.queues.section_of(name).cloned();
+    let section = state.queues.section_of(home, name).cloned();
     let policy = queue
         .and_then(Queue::policy_row)
         .map(|row| Box::new(PolicyRow { section, ..row }));

@@ -11,11 +11,12 @@ use super::ends::expire_job;
 use super::history::origin_of;
 use super::identity::{NOBODY, Push};
 use super::joined::due_at;
+use super::namespaces::check_push;
 use super::place::{count, insert_job, is_used};
 use super::room::{check_memory_for, check_room_for, make_way};
 use super::serve::serve;
-use super::state::{FEW, State, own};
-use super::warnings::warn_keyless;
+use super::state::{FEW, State};
+use super::warnings::{title_of_new, warn_keyless};
 use crate::change::Change;
 use crate::context::Context;
 use crate::event::{Notice, Reply};
@@ -36,7 +37,7 @@ pub(super) fn push(state: &mut State, new: &NewJob, call: &mut Call<'_>) -> Outc
         && why != Refusal::NotUnique
     {
         call.context.warn(WarningKind::Refused(why), || {
-            (own(&new.queue), Bytes::new(), Bytes::new())
+            (title_of_new(state, new), Bytes::new(), Bytes::new())
         });
     }
     let Accepted { job, durable, how } = pushed?;
@@ -68,7 +69,7 @@ pub(super) fn push_job(
     context: &mut Context,
 ) -> Outcome<Accepted> {
     check_new(state, new)?;
-    let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
+    let queue = state.find_or_make(new.namespace, &new.queue, new.kind, Some(new.protocol))?;
     let outcome = accept(state, Push::by_rules(state, client, queue, new), context);
     state.queues.drop_if_unknown(queue);
     outcome
@@ -96,7 +97,9 @@ fn check_new(state: &State, new: &NewJob) -> Outcome {
         return Err(Refusal::OutOfPlace);
     }
     match &new.name {
-        Some(name) if new.name_unique && state.jobs.named(name, |_| true).is_some() => {
+        Some(name)
+            if new.name_unique && state.jobs.named(new.namespace, name, |_| true).is_some() =>
+        {
             Err(Refusal::NotUnique)
         }
         Some(_) | None => membership(state, new).map(drop),
@@ -208,6 +211,8 @@ fn insert_new(state: &mut State, push: &Push<'_>, context: &mut Context) -> Outc
         return Err(Refusal::OutOfPlace);
     }
     check_room(state, push)?;
+    let namespace = queue.namespace();
+    check_push(state, namespace, push.client, new.body.len() as u64)?;
     let member = membership(state, new)?;
     // Create the queue first: dropping dead jobs may remove the last job of an unlisted queue.
     state
@@ -239,7 +244,7 @@ pub(super) fn push_caused(state: &mut State, context: &mut Context) {
             state.queues.remember_dropped(&mut context.changes);
             if let Err(why) = push_job(state, NOBODY, &new, context) {
                 context.warn(WarningKind::OnDeadRefused(why), || {
-                    (own(&new.queue), dead, Bytes::new())
+                    (title_of_new(state, &new), dead, Bytes::new())
                 });
             }
         }
@@ -312,7 +317,7 @@ pub(super) fn bring_back(
     }
     check_new(state, new)?;
     check_listeners(state, client, 0)?;
-    let queue = state.find_or_make(&new.queue, new.kind, Some(new.protocol))?;
+    let queue = state.find_or_make(new.namespace, &new.queue, new.kind, Some(new.protocol))?;
     let push = Push::by_rules(state, client, queue, new);
     let other = push
         .holder(state)
@@ -511,7 +516,7 @@ pub(super) fn membership(state: &State, new: &NewJob) -> Outcome<Option<Member>>
     };
     let batch = state
         .batches
-        .named(name)
+        .named(new.namespace, name)
         .ok_or(Refusal::NotFound(Thing::Batch))?
         .id;
     // A batch can only track durable jobs of `work` queues. A job with a past may already have finished in a

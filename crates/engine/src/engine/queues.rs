@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::call::Call;
 use super::flush::discard_waiting;
 use super::policies::renew_policies;
+use super::scope::must_see_all;
 use super::serve::serve;
 use super::state::{State, own};
 use super::warnings::head;
@@ -30,7 +31,7 @@ pub(super) fn create_queue(
 ) -> Outcome {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
-    let queue = state.find_or_make(name, kind, own)?;
+    let queue = state.find_or_make(state.home(call.client), name, kind, own)?;
     state
         .queues
         .make_known(queue, own, &mut call.context.changes);
@@ -54,7 +55,7 @@ pub(super) fn remove_queue(
     };
     let id = state
         .queues
-        .named(name)
+        .named(state.home(call.client), name)
         .filter(known)
         .ok_or(Refusal::NotFound(Thing::Queue))?;
     let Some(queue) = state.queues.at(id) else {
@@ -83,7 +84,7 @@ pub(super) fn remove_queue(
         .at(id)
         .is_some_and(|queue| !queue.image().is_known())
     {
-        show(state, name, QueueChange::Removed);
+        show(state, id, name, QueueChange::Removed);
     }
     state.queues.drop_if_unknown(id);
     call.done()
@@ -99,7 +100,7 @@ pub(super) fn pause_queue(
     let own = state.clients.protocol_of(call.client);
     let queue = state
         .queues
-        .named(name)
+        .named(state.home(call.client), name)
         .and_then(|id| Some((id, state.queues.at(id)?)));
     let queue = queue.filter(|(_, queue)| queue.is_open_to(own));
     if let Some((id, queue)) = queue {
@@ -119,6 +120,7 @@ pub(super) fn pause_queue(
             );
             show(
                 state,
+                id,
                 name,
                 if paused {
                     QueueChange::Paused
@@ -140,7 +142,7 @@ pub(super) fn limit_queue(
 ) -> Outcome {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
-    let id = state.find_or_make(name, QueueKind::Work, own)?;
+    let id = state.find_or_make(state.home(call.client), name, QueueKind::Work, own)?;
     let scope = state.queues.at(id).and_then(|queue| queue.scope(own));
     let set = |image: &mut QueueImage| {
         image.known = image.known.and(Protocols::of(own));
@@ -242,7 +244,7 @@ pub(super) fn pause_key(
 ) -> Outcome {
     let id = state
         .queues
-        .named(name)
+        .named(state.home(call.client), name)
         .ok_or(Refusal::NotFound(Thing::Queue))?;
     let queue = state.queues.at(id).ok_or(Refusal::NotFound(Thing::Queue))?;
     let of_queue = &queue.image().paused_keys;
@@ -269,6 +271,7 @@ pub(super) fn set_patterns(
     patterns: Patterns<QueueSettings>,
     call: &mut Call<'_>,
 ) -> Outcome {
+    must_see_all(state, call)?;
     let all = state.queues.set_patterns(patterns);
     let changed: Vec<_> = all
         .iter()
@@ -303,7 +306,8 @@ fn find_special(
 ) -> Outcome<Option<QueueId>> {
     state.check_name(name)?;
     let own = state.clients.protocol_of(call.client);
-    match state.queues.named(name) {
+    let home = state.home(call.client);
+    match state.queues.named(home, name) {
         Some(id)
             if state
                 .queues
@@ -314,19 +318,23 @@ fn find_special(
         }
         Some(_) => Err(Refusal::WrongKind),
         None if plain => Ok(None),
-        None => state.find_or_make(name, QueueKind::Work, own).map(Some),
+        None => state
+            .find_or_make(home, name, QueueKind::Work, own)
+            .map(Some),
     }
 }
 
 /// Reports an event of a queue to watchers.
-pub(super) fn show(state: &mut State, queue: &Bytes, change: QueueChange) {
-    state
-        .watchers
-        .note(Some(queue), || Watched::Queue(own(queue), change));
+pub(super) fn show(state: &mut State, id: QueueId, queue: &Bytes, change: QueueChange) {
+    let namespace = id.namespace();
+    state.watchers.note(namespace, Some(queue), || {
+        Watched::Queue(own(queue), change)
+    });
 }
 
 /// Replaces the set of queues that all protocols share.
 pub(super) fn bridge(state: &mut State, bridge: Bridge, call: &mut Call<'_>) -> Outcome {
+    must_see_all(state, call)?;
     let changed = state.queues.set_bridge(bridge);
     for queue in changed {
         serve(state, queue, call.context);

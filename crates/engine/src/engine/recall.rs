@@ -1,4 +1,4 @@
-//! Recovery from the journal: the engine meta and the days, then queues, then batches by number, jobs and schedules,
+//! Recovery from the journal: the engine meta and the days, then namespaces, queues, then batches by number, jobs and schedules,
 //! and at last [`Engine::wake_up`].
 
 use super::Engine;
@@ -8,9 +8,10 @@ use super::state::State;
 use crate::batches::Batch;
 use crate::context::Context;
 use crate::days::DayBegin;
-use crate::ids::{QueueId, Timestamp};
+use crate::ids::{NameIn, QueueId, Timestamp};
 use crate::jobs::{Holder, Job, JobState, Lease, Numbered, Slab, Slot};
 use crate::meta::EngineMeta;
+use crate::namespaces::NamespaceImage;
 use crate::queues::QueueImage;
 use crate::schedules::Schedule;
 
@@ -29,7 +30,12 @@ impl Engine {
         self.state.days.recall(begin);
     }
 
-    /// Restores a queue from the journal.
+    /// Restores a namespace from the journal.
+    pub fn recall_namespace(&mut self, image: NamespaceImage) {
+        self.state.queues.namespaces_mut().put(image);
+    }
+
+    /// Restores a queue from the journal, in a namespace that was restored before.
     pub fn recall_queue(&mut self, image: QueueImage) {
         self.state.queues.recall(image);
     }
@@ -86,6 +92,7 @@ impl Engine {
         };
         self.state.meta.recall_number(job.id);
         if let Some(worker) = job.lease().and_then(Lease::reserved_by) {
+            let worker = NameIn(job.queue.namespace(), worker);
             self.state.workers.expect(worker, job.id);
         }
         if job
@@ -101,7 +108,7 @@ impl Engine {
         let named = schedule
             .key
             .as_ref()
-            .and_then(|key| self.state.schedules.named(schedule.job.protocol, key));
+            .and_then(|key| self.state.schedules.named(schedule.job.realm(), key));
         if is_used(&self.state, schedule.id) || named.is_some() {
             return false;
         }
@@ -112,7 +119,8 @@ impl Engine {
 
     /// Restores a batch from the journal. Returns `false` if the ID or name is already used.
     pub fn recall_batch(&mut self, batch: Batch) -> bool {
-        if is_used(&self.state, batch.id) || self.state.batches.named(&batch.name).is_some() {
+        let named = self.state.batches.named(batch.namespace, &batch.name);
+        if is_used(&self.state, batch.id) || named.is_some() {
             return false;
         }
         self.state.meta.recall_number(batch.id);

@@ -29,8 +29,9 @@ pub(super) fn redrive(
     call: &mut Call<'_>,
 ) -> Outcome {
     state.check_name(to)?;
-    let in_order =
-        state.queues.are_ordered(filter.queue.as_deref()) || state.queues.are_ordered(Some(to));
+    let home = state.home(call.client);
+    let in_order = state.queues.are_ordered(home, filter.queue.as_deref())
+        || state.queues.are_ordered(home, Some(to));
     let page = Page {
         limit: page.limit.min(MOVED_MAX),
         ..page
@@ -42,11 +43,12 @@ pub(super) fn redrive(
     else {
         return Ok(());
     };
+    // The queue is in the client's own namespace, and a job stays in its.
     slots.retain(|slot| {
         state
             .jobs
             .at(*slot)
-            .is_some_and(|job| !state.unreadable.contains(&job.id))
+            .is_some_and(|job| job.queue.namespace() == home && !state.unreadable.contains(&job.id))
     });
     let stored = slots.iter().filter_map(|slot| state.jobs.at(*slot));
     call.context
@@ -55,7 +57,7 @@ pub(super) fn redrive(
     if !call.context.missing.is_empty() {
         return Ok(());
     }
-    let queue = state.find_or_make(to, QueueKind::Work, None)?;
+    let queue = state.find_or_make(home, to, QueueKind::Work, None)?;
     state.work.spend(CHANGE * 2 * slots.len() as u64);
     let mut changed = 0;
     for slot in slots {

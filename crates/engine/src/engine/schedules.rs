@@ -9,8 +9,10 @@ use super::identity::NOBODY;
 use super::push::{Accepted, owned, push_job};
 use super::room::{check_bytes_for, make_way};
 use super::scope::Scope;
+use super::search::page_in;
 use super::serving::is_served;
 use super::state::{State, own};
+use super::warnings::title_of_new;
 use crate::context::Context;
 use crate::event::Reply;
 use crate::ids::{JobId, Protocol, Timestamp};
@@ -24,18 +26,24 @@ use crate::schedules::{
 use crate::warning::WarningKind;
 use crate::work::STEP;
 
-pub(super) fn set_schedule(state: &mut State, new: NewSchedule, call: &mut Call<'_>) -> Outcome {
+pub(super) fn set_schedule(
+    state: &mut State,
+    mut new: NewSchedule,
+    call: &mut Call<'_>,
+) -> Outcome {
+    new.job.namespace = state.home(call.client);
     let before = new
         .key
         .as_ref()
-        .and_then(|key| state.schedules.named(new.job.protocol, key));
+        .and_then(|key| state.schedules.named(new.job.realm(), key));
     let id = before.map(|before| before.id);
     let last = before.and_then(|before| before.last.clone());
     let grid = grid(state, &new, before);
     check_schedule(state, &new, before)?;
     let more = (new.job.body.len() as u64).saturating_sub(before.map_or(0, Schedule::weight_bytes));
     // The queue is now listed, and the kind is fixed.
-    let queue = state.find_or_make(&new.job.queue, new.job.kind, Some(new.job.protocol))?;
+    let job = &new.job;
+    let queue = state.find_or_make(job.namespace, &job.queue, job.kind, Some(job.protocol))?;
     state
         .queues
         .make_known(queue, Some(new.job.protocol), &mut call.context.changes);
@@ -91,7 +99,7 @@ pub(super) fn check_new_schedule(state: &State, new: &NewSchedule) -> Outcome {
     if new
         .key
         .as_ref()
-        .is_some_and(|key| state.schedules.named(new.job.protocol, key).is_some())
+        .is_some_and(|key| state.schedules.named(new.job.realm(), key).is_some())
     {
         return Err(Refusal::NotUnique);
     }
@@ -128,7 +136,7 @@ fn check_schedule(state: &State, new: &NewSchedule, before: Option<&Schedule>) -
 fn find<'a>(state: &'a State, which: &ScheduleRef, call: &Call<'_>) -> Outcome<&'a Schedule> {
     let found = state
         .schedules
-        .find(which)
+        .find(state.home(call.client), which)
         .and_then(|id| state.schedules.at(id));
     let found = found.filter(|schedule| Scope::of(state, call).has_schedule(state, schedule));
     found.ok_or(Refusal::NotFound(Thing::Schedule))
@@ -198,10 +206,11 @@ pub(super) fn list_schedules(
         protocol.is_none_or(|protocol| schedule.job.protocol == protocol)
             && scope.has_schedule(state, schedule)
     };
-    let mut all = state.schedules.from(JobId(page.after.0));
-    let listed = all.by_ref().take(limit).filter(is_listed);
+    let all = state.schedules.from(JobId(page.after.0));
+    let (schedules, next) = page_in(state, scope, limit, all, |it| it.job.namespace);
+    let listed = schedules.into_iter().filter(is_listed);
     let rows = listed.map(|schedule| view(state, schedule)).collect();
-    let next = all.next().map(|schedule| Cursor(schedule.id.0, 0));
+    let next = next.map(|schedule| Cursor(schedule.id.0, 0));
     call.reply(Reply::Schedules { rows, next });
 }
 
@@ -301,7 +310,11 @@ pub(super) fn run_schedule(state: &mut State, context: &mut Context) {
                 .and_then(|schedule| schedule.key.as_ref())
                 .map(own);
             context.warn(WarningKind::RunRefused(why), || {
-                (job.queue.clone(), key.unwrap_or_default(), Bytes::new())
+                (
+                    title_of_new(state, &job),
+                    key.unwrap_or_default(),
+                    Bytes::new(),
+                )
             });
         }
     }

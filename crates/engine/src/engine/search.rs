@@ -1,10 +1,12 @@
 //! Which jobs a filter selects, a page at a time.
 
+use std::iter::Peekable;
+
 use super::call::{Call, Page};
 use super::scope::Scope;
 use super::state::State;
 use crate::condition::{Condition, Order, Subject};
-use crate::ids::{JobId, Timestamp};
+use crate::ids::{JobId, Namespace, Timestamp};
 use crate::jobs::{Job, JobStateKind, Slot, Stored};
 use crate::queues::{Queue, SortKey};
 use crate::request::{Cursor, Filter, QueueKind};
@@ -37,6 +39,30 @@ impl<'a> Budget<'a> {
     pub(super) const fn is_spent(&self) -> bool {
         self.work.spent().wrapping_sub(self.begun) >= self.max
     }
+}
+
+/// Up to `limit` of the things in the namespaces of a scope, and that with which to go on. Those of other namespaces
+/// are passed over, and if there are very many, the page ends before it is full.
+pub(super) fn page_in<T>(
+    state: &State,
+    scope: Scope,
+    limit: usize,
+    all: impl Iterator<Item = T>,
+    namespace: impl Fn(&T) -> Namespace,
+) -> (Vec<T>, Option<T>) {
+    let budget = Budget::of_rows(&state.work, limit);
+    let mut page = Vec::new();
+    for thing in all {
+        let is_seen = scope.reaches(namespace(&thing));
+        if budget.is_spent() || is_seen && page.len() == limit {
+            return (page, Some(thing));
+        }
+        state.work.spend(STEP);
+        if is_seen {
+            page.push(thing);
+        }
+    }
+    (page, None)
 }
 
 /// A page of matching jobs.
@@ -75,6 +101,8 @@ pub(super) struct Search<'a> {
     pub(super) filter: &'a Filter,
     /// The part of all jobs to which the client is limited.
     pub(super) scope: Scope,
+    /// The namespace of the names in the filter.
+    pub(super) home: Namespace,
     pub(super) after: Cursor,
     pub(super) limit: usize,
 }
@@ -85,6 +113,7 @@ impl<'a> Search<'a> {
             state,
             filter,
             scope: Scope::of(state, call),
+            home: state.home(call.client),
             after: page.after,
             limit: state.page(page.limit),
         }
@@ -138,7 +167,7 @@ impl<'a> Search<'a> {
             && filter.state == Some(JobStateKind::Ready)
             && let Some(name) = &filter.queue
         {
-            let id = self.state.queues.named(name);
+            let id = self.state.queues.named(self.home, name);
             return match id.and_then(|id| self.state.queues.at(id)) {
                 Some(queue) if order.is_some() => self.next_of(queue),
                 Some(queue) => self.ready_of(queue),
@@ -162,7 +191,7 @@ impl<'a> Search<'a> {
     fn batch_begins(&self) -> JobId {
         for condition in &self.filter.conditions {
             if let Condition::InBatch(name) = condition
-                && let Some(batch) = self.state.batches.named(name)
+                && let Some(batch) = self.state.batches.named(self.home, name)
             {
                 return batch.id;
             }
@@ -202,14 +231,30 @@ impl<'a> Search<'a> {
                 JobId(0)
             };
             let jobs = self
-                .state
-                .jobs
-                .all_named(name, oldest)
+                .named(name, oldest)
                 .map(move |(id, slot)| (Cursor(index, id.0), Some(slot)));
             // A name without jobs also costs a lookup.
             std::iter::once((Cursor(index, oldest.0), None)).chain(jobs)
         });
         self.page(rows, LOOKED_UP)
+    }
+
+    /// The jobs with a name from an ID on, by age, in all namespaces of the scope.
+    fn named(self, name: &'a [u8], oldest: JobId) -> impl Iterator<Item = (JobId, Slot)> {
+        let namespaces = self.state.queues.namespaces().numbers();
+        let seen = namespaces.filter(move |namespace| self.scope.reaches(*namespace));
+        let mut each: Vec<_> = seen
+            .map(|namespace| {
+                let jobs = self.state.jobs.all_named(namespace, name, oldest);
+                jobs.peekable()
+            })
+            .collect();
+        std::iter::from_fn(move || {
+            let key = |jobs: &mut Peekable<_>| jobs.peek().map(|(id, _): &(JobId, Slot)| *id);
+            let having = each.iter_mut().filter_map(|jobs| Some((key(jobs)?, jobs)));
+            let (_, oldest) = having.min_by_key(|(id, _)| *id)?;
+            oldest.next()
+        })
     }
 
     /// Ready jobs of a queue in the order of ranks. The cursor contains the last sort key: a `cycle` queue
@@ -286,7 +331,7 @@ impl<'a> Search<'a> {
     /// Compares a job with every condition except the name.
     fn verdict(&self, job: &Job) -> Verdict {
         let Self { state, filter, .. } = *self;
-        let in_queue = |name| state.queues.named(name) == Some(job.queue);
+        let in_queue = |name| state.queues.named(self.home, name) == Some(job.queue);
         let may_match = filter.state.is_none_or(|state| job.state.kind() == state)
             && filter.queue.as_deref().is_none_or(in_queue)
             && filter

@@ -10,7 +10,7 @@ use super::warnings::warn_unserved;
 use crate::clients::{Client, Served};
 use crate::context::Context;
 use crate::event::{Notice, Reply};
-use crate::ids::{ClientId, QueueId, Tag, Timestamp};
+use crate::ids::{ClientId, NameIn, QueueId, Realm, Tag, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::queues::{Consumers, Queue, WaitKey, WaitsAs, Whose};
 
@@ -35,6 +35,7 @@ pub(super) fn keeps_itself_waiting(
         return false;
     }
     let holders = state.jobs.holders();
+    let worker = NameIn(state.home(client), worker);
     let own = holders
         .held_by(client)
         .iter()
@@ -221,35 +222,38 @@ pub(super) fn serve_freed(state: &mut State, context: &mut Context) {
 /// then the longest wait. Returns `true` if there was one.
 pub(super) fn serve_unclaimed(state: &mut State, context: &mut Context) -> bool {
     let mut any = false;
-    while let Some((id, served, slot)) = next_unclaimed(state) {
+    while let Some(realm) = state.queues.unclaimed_to_serve() {
+        let Some((id, served, slot)) = next_unclaimed(state, realm) else {
+            state.queues.unclaimed_are_served(realm);
+            continue;
+        };
         if context.room == 0 {
             state.starved.add_unclaimed(state.now);
+            state.queues.unclaimed_are_blocked();
             break;
         }
         state.waiters().use_credit(id);
         hand_out(state, id, Tag::NONE, slot, served, &[], context);
         any = true;
     }
-    state.queues.unclaimed_are_served();
     any
 }
 
-pub(super) fn next_unclaimed(state: &State) -> Option<(ClientId, Served, Slot)> {
-    state
-        .queues
-        .unclaimed_waiters()
-        .find_map(|(protocol, waiters)| {
-            state.queues.unclaimed(protocol).find_map(|queue| {
-                waiters.iter().find_map(|(key, id)| {
-                    let client = state.clients.get(*id)?;
-                    let (_, slot) = queue.first_unclaimed(protocol, client.protocol())?;
-                    let mut takes = client.takes_unclaimed(protocol, key.weight());
-                    let may =
-                        |served: &&Served| queue.admits(Whose::taking(*id, served.lease, &[]));
-                    Some((*id, *takes.find(may)?, slot))
-                })
-            })
+pub(super) fn next_unclaimed(state: &State, realm: Realm) -> Option<(ClientId, Served, Slot)> {
+    let protocol = realm.protocol;
+    let waiters = state.queues.unclaimed_waiters(realm)?;
+    if waiters.is_empty() {
+        return None; // however many queues there are
+    }
+    state.queues.unclaimed(realm).find_map(|queue| {
+        waiters.iter().find_map(|(key, id)| {
+            let client = state.clients.get(*id)?;
+            let (_, slot) = queue.first_unclaimed(protocol, client.protocol())?;
+            let mut takes = client.takes_unclaimed(protocol, key.weight());
+            let may = |served: &&Served| queue.admits(Whose::taking(*id, served.lease, &[]));
+            Some((*id, *takes.find(may)?, slot))
         })
+    })
 }
 
 /// Serves queues that were blocked for lack of space, if the next attempt is due. Returns `true` if
@@ -262,7 +266,7 @@ pub(super) fn serve_starved(state: &mut State, context: &mut Context) -> bool {
         serve(state, queue, context);
     }
     if unclaimed {
-        state.queues.serve_unclaimed_again();
+        state.queues.retry_unclaimed();
     }
     true
 }

@@ -148,7 +148,7 @@ pub(super) fn is_served(state: &State, job: &Job) -> bool {
         .consumers()
         .filter(|consumers| consumers.protocol().is_none_or(sees));
     is_worked_on(queue, job.protocol)
-        || state.queues.unclaimed_subscriptions(job.protocol) > 0
+        || state.queues.unclaimed_subscriptions(job.realm()) > 0
         || seeing.any(|consumers| serve_it(state, queue, consumers))
 }
 

@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::days::Days;
 use crate::deferred::Deferred;
 use crate::held::Held;
-use crate::ids::{ClientId, JobId, Protocol, QueueId, Timestamp};
+use crate::ids::{ClientId, JobId, Namespace, Protocol, QueueId, Timestamp};
 use crate::jobs::Jobs;
 use crate::kinds::Kinds;
 use crate::limits::Limits;
@@ -221,17 +221,28 @@ impl State {
         }
     }
 
-    /// The queue with this name, which is created (not yet listed) for a protocol if it does not
+    /// The queue with this name in a namespace, which is created (not yet listed) for a protocol if it does not
     /// exist.
     pub(super) fn find_or_make(
         &mut self,
+        namespace: Namespace,
         name: &Bytes,
         kind: QueueKind,
         maker: Option<Protocol>,
     ) -> Outcome<QueueId> {
-        match self.queues.find(name, kind)? {
+        match self.queues.find(namespace, name, kind)? {
             Some(id) => Ok(id),
-            None => self.make_queue(name, kind, maker),
+            None => self.make_queue(namespace, name, kind, maker),
+        }
+    }
+
+    /// The namespace of the names in a client's commands.
+    #[inline]
+    pub(super) fn home(&self, client: ClientId) -> Namespace {
+        if self.queues.namespaces().is_empty() {
+            Namespace::UNNAMED
+        } else {
+            self.clients.namespace_of(client)
         }
     }
 
@@ -239,13 +250,15 @@ impl State {
     #[inline(never)]
     fn make_queue(
         &mut self,
+        namespace: Namespace,
         name: &Bytes,
         kind: QueueKind,
         maker: Option<Protocol>,
     ) -> Outcome<QueueId> {
         let bytes_max = self.held_max(&self.names);
+        let limit = self.limits.queues_max;
         self.queues
-            .make(name, kind, maker, self.limits.queues_max, bytes_max)
+            .make(namespace, name, kind, maker, limit, bytes_max)
     }
 
     /// The waits of clients.

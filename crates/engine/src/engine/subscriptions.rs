@@ -7,6 +7,7 @@ use super::call::Call;
 use super::failures::lose_job;
 use super::history::record_end;
 use super::place::{count, remove_job};
+use super::scope::Scope;
 use super::serve::serve;
 use super::serving::forget_takes;
 use super::state::{FEW, State, own};
@@ -35,15 +36,18 @@ pub(super) fn watch(
     let queue = queue.as_ref().map(own);
     let text = own(&text);
     state.check_large(watcher_bytes(queue.as_ref(), &text))?;
-    state.watchers.watch(id, queue, text, room);
+    let namespace = Scope::of_client(state, id).namespace();
+    state.watchers.watch(id, namespace, queue, text, room);
     Ok(())
 }
 
 /// Asks another client's session to close the connection.
 pub(super) fn disconnect(state: &State, client: ClientId, call: &mut Call<'_>) -> Outcome {
+    let scope = Scope::of(state, call);
     state
         .clients
         .get(client)
+        .filter(|client| scope.has_client(client))
         .ok_or(Refusal::NotFound(Thing::Client))?;
     call.context.notify(client, Notice::Close);
     call.done()
@@ -102,7 +106,8 @@ pub(super) fn subscribe(
     state.check_name(&subscription.queue)?;
     state.work.spend(STEP * subscriptions_of(state, id));
     let limit = state.limits.abilities_max;
-    let known = state.queues.named(&subscription.queue);
+    let home = state.home(id);
+    let known = state.queues.named(home, &subscription.queue);
     let client = state.clients.opened(id)?;
     // A second registration is counted again, but the terms replace those of the first.
     let times = known.map_or(0, |known| client.renew(known, subscription.lease));
@@ -124,7 +129,7 @@ pub(super) fn subscribe(
         state.check_beside(Served::BYTES)?;
     }
     let own = state.clients.protocol_of(id);
-    let queue = state.find_or_make(&subscription.queue, QueueKind::Work, own)?;
+    let queue = state.find_or_make(home, &subscription.queue, QueueKind::Work, own)?;
     state.queues.make_known(queue, own, &mut context.changes);
     let served = Served {
         queue,
@@ -136,8 +141,8 @@ pub(super) fn subscribe(
     client.subscribe(served);
     state.queues.count_workers(queue, client.protocol(), 1);
     state.queues.note_unclaimed(queue);
-    if let Some(protocol) = served.unclaimed {
-        state.queues.watch_unclaimed(protocol);
+    if let Some(realm) = served.unclaimed_realm() {
+        state.queues.watch_unclaimed(realm);
     }
     // If it sleeps or has credits, it is now waiting at this queue too.
     state.waiters().wait_also_at(id, served);
@@ -153,7 +158,7 @@ pub(super) fn unserve(
     context: &mut Context,
 ) -> Outcome {
     state.clients.opened(id)?;
-    if let Some(queue) = state.queues.named(name) {
+    if let Some(queue) = state.queues.named(state.home(id), name) {
         unsubscribe(state, id, |served| served.queue == queue, context);
         if requeue {
             give_back(state, id, Some(queue), context);
@@ -225,8 +230,8 @@ pub(super) fn forget_served(
 /// Subtracts a subscription of a client of this protocol.
 pub(super) fn count_out(state: &mut State, own: Option<Protocol>, served: Served) {
     state.queues.count_workers(served.queue, own, -1);
-    if let Some(protocol) = served.unclaimed {
-        state.queues.watch_unclaimed_no_more(protocol);
+    if let Some(realm) = served.unclaimed_realm() {
+        state.queues.watch_unclaimed_no_more(realm);
     }
 }
 

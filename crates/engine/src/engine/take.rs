@@ -135,6 +135,7 @@ fn take_or_wait(state: &mut State, take: Take, call: &mut Call<'_>) -> Outcome {
         From::Cycle { queue, lease } => {
             state.check_name(&queue)?;
             let queue = state.find_or_make(
+                state.home(call.client),
                 &queue,
                 QueueKind::Cycle,
                 state.clients.protocol_of(call.client),
@@ -207,6 +208,7 @@ fn listed(
     lease: LeaseTerms,
 ) -> Outcome<Vec<Served>> {
     let own = state.clients.protocol_of(client);
+    let home = state.home(client);
     let limit = state.limits.abilities_max;
     if names.len() > limit as usize {
         return Err(Capacity::Subscriptions.exceeded(limit, limit));
@@ -218,13 +220,13 @@ fn listed(
         // A take that expects work skips `cycle` queues.
         let kind = state
             .queues
-            .named(&name)
+            .named(home, &name)
             .and_then(|id| state.queues.at(id))
             .map(|queue| queue.image().kind);
         if kind == Some(QueueKind::Cycle) {
             continue;
         }
-        match state.find_or_make(&name, QueueKind::Work, own) {
+        match state.find_or_make(home, &name, QueueKind::Work, own) {
             Ok(queue) => listed.push(Served {
                 queue,
                 weight: 0,

@@ -3,13 +3,14 @@
 
 use bytes::Bytes;
 
-use super::state::{State, own};
+use super::state::State;
 use super::why::holder;
 use crate::context::Context;
 use crate::ids::{JobId, QueueId};
 use crate::jobs::{Job, Slot};
 use crate::outcome::End;
 use crate::queues::Queue;
+use crate::request::NewJob;
 use crate::warning::WarningKind;
 
 /// The longest text of an example, in bytes.
@@ -28,13 +29,27 @@ pub(super) fn name_of(job: &Job) -> Bytes {
     }
 }
 
+/// A queue's name for operators: behind that of its namespace and a slash, if that has one.
+fn title_of(state: &State, queue: QueueId) -> Bytes {
+    let queue = state.queues.at(queue);
+    queue.map_or_else(Bytes::new, |queue| {
+        Bytes::copy_from_slice(&state.queues.setting_name(queue.image()))
+    })
+}
+
+/// The same for the queue that a new job names.
+pub(super) fn title_of_new(state: &State, new: &NewJob) -> Bytes {
+    let namespaces = state.queues.namespaces();
+    Bytes::copy_from_slice(&namespaces.qualified(new.namespace, &new.queue))
+}
+
 /// Records an event of a job, before the job is removed.
 pub(super) fn warn_job(state: &State, kind: WarningKind, slot: Slot, context: &mut Context) {
     let Some(job) = state.jobs.at(slot) else {
         return;
     };
     context.warn(kind, || {
-        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
+        let queue = title_of(state, job.queue);
         let failure = job
             .extra
             .as_deref()
@@ -62,7 +77,7 @@ pub(super) fn warn_unfit(
         return;
     };
     context.warn(WarningKind::Unfit { is_dead }, || {
-        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
+        let queue = title_of(state, job.queue);
         (queue, name_of(job), Bytes::copy_from_slice(head(why)))
     });
 }
@@ -73,7 +88,7 @@ pub(super) fn warn_lost(state: &State, id: JobId, context: &mut Context) {
         return;
     };
     context.warn(WarningKind::WorkerLost, || {
-        let queue = state.queues.name(job.queue).map(own).unwrap_or_default();
+        let queue = title_of(state, job.queue);
         let holder = job
             .lease()
             .map(|lease| holder(state, &lease.holder))

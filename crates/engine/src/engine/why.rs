@@ -9,7 +9,7 @@ use super::scope::Scope;
 use super::serving::{is_worked_on, serve_it};
 use super::state::State;
 use crate::event::Reply;
-use crate::ids::JobId;
+use crate::ids::{JobId, NameIn};
 use crate::jobs::{Holder, Job, JobState, JobStateKind};
 use crate::query::{LeaseHolder, ThrottleRow, Turn, Why};
 use crate::queues::{Consumers, Hold, Queue, SortKey, Starts};
@@ -42,9 +42,10 @@ pub(super) fn explain(state: &State, job: &JobRef, call: &mut Call<'_>) -> Outco
 pub(super) fn list_throttles(state: &State, page: Page, call: &mut Call<'_>) {
     let mut rows: Vec<ThrottleRow> = Vec::new();
     let mut next = None;
+    let scope = Scope::of(state, call);
     for queue in state
         .queues
-        .special()
+        .special_of(scope.namespace())
         .skip_while(|queue| u64::from(queue.image().id.0) < page.after.0)
     {
         let image = queue.image();
@@ -62,6 +63,7 @@ pub(super) fn list_throttles(state: &State, page: Page, call: &mut Call<'_>) {
             Some((id, lease.taken_at, holder(state, &lease.holder)))
         };
         rows.push(ThrottleRow {
+            namespace: state.queues.namespace_name(image.id),
             queue: image.name.clone(),
             known: image.is_known(),
             throttle,
@@ -95,7 +97,10 @@ pub(super) fn holder(state: &State, holder: &Holder) -> LeaseHolder {
             let named = named.filter(|_| client.label().is_empty());
             let worker = named.map_or_else(
                 || client.label().clone(),
-                |(_, worker)| worker.name().to_vec().into(),
+                |(_, worker)| {
+                    let NameIn(_, name) = worker.name();
+                    bytes::Bytes::copy_from_slice(name)
+                },
             );
             let address = client.info().address.clone();
             let number = client.info().number;
@@ -153,7 +158,7 @@ fn waits(state: &State, job: &Job) -> Why {
         serving.partition(|consumers| sees(consumers, queue, job));
     if seeing.is_empty()
         && !is_worked_on(queue, job.protocol)
-        && state.queues.unclaimed_subscriptions(job.protocol) == 0
+        && state.queues.unclaimed_subscriptions(job.realm()) == 0
     {
         return Why::Unserved {
             others: others.into_iter().filter_map(Consumers::protocol).collect(),

@@ -7,13 +7,15 @@ use bytes::Bytes;
 use super::attempts::lose_attempt;
 use super::call::Call;
 use super::failures::lose_job;
+use super::place::count_realm;
+use super::scope::{Scope, must_see_all};
 use super::serve::serve;
 use super::state::State;
 use super::warnings::warn_lost;
 use crate::clients::{Client, Worker};
 use crate::context::Context;
 use crate::event::{Notice, Reply, Watched, WorkerChange};
-use crate::ids::{ClientId, Protocol, QueueId, Timestamp};
+use crate::ids::{ClientId, NameIn, Named, Protocol, QueueId, Timestamp};
 use crate::jobs::JobStateKind;
 use crate::query::WorkLeft;
 use crate::refusal::{Outcome, Refusal, Thing};
@@ -34,9 +36,10 @@ pub(super) fn register_worker(
         return Err(Refusal::OutOfPlace);
     }
     state.check_large(Worker::bytes_for(name.len(), about.len()))?;
-    let number = state.workers.named(name).unwrap_or_else(|| {
+    let known = NameIn(state.home(call.client), name);
+    let number = state.workers.named(known).unwrap_or_else(|| {
         let protocol = state.clients.protocol_of(call.client);
-        add_worker(state, name, protocol)
+        add_worker(state, known, protocol)
     });
     state
         .clients
@@ -48,7 +51,7 @@ pub(super) fn register_worker(
     call.done()
 }
 
-fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64 {
+fn add_worker(state: &mut State, name: NameIn<'_>, protocol: Option<Protocol>) -> u64 {
     show(state, name, WorkerChange::Registered);
     state.jobs.add_worker(name);
     state.workers.add(
@@ -63,8 +66,8 @@ fn add_worker(state: &mut State, name: &[u8], protocol: Option<Protocol>) -> u64
 /// Registers workers that had reservations before the restart, which must return within the limit of a
 /// heartbeat. Only FWP's workers have reservations.
 pub(super) fn await_workers(state: &mut State) {
-    while let Some((name, jobs)) = state.workers.pop_expected() {
-        add_worker(state, &name, Some(Protocol::FAKTORY));
+    while let Some((Named(namespace, name), jobs)) = state.workers.pop_expected() {
+        add_worker(state, NameIn(namespace, &name), Some(Protocol::FAKTORY));
         for job in jobs {
             state.jobs.hold_again(job);
         }
@@ -80,7 +83,7 @@ pub(super) fn beat(
 ) -> Outcome {
     let number = state
         .workers
-        .named(name)
+        .named(NameIn(state.home(call.client), name))
         .ok_or(Refusal::NotFound(Thing::Worker))?;
     state.workers.beat(number, state.now, memory_bytes);
     if let Some(requested) = requested {
@@ -97,9 +100,10 @@ pub(super) fn set_worker_state(
     requested: WorkerState,
     call: &mut Call<'_>,
 ) -> Outcome {
-    let numbers = match state.workers.named(name) {
+    let of = Scope::of(state, call).namespace();
+    let numbers = match state.workers.named(NameIn(state.home(call.client), name)) {
         Some(number) => vec![number],
-        None if name.is_empty() => state.workers.numbers().collect(),
+        None if name.is_empty() => state.workers.numbers(of).collect(),
         None => return Err(Refusal::NotFound(Thing::Worker)),
     };
     for number in numbers {
@@ -109,10 +113,10 @@ pub(super) fn set_worker_state(
 }
 
 pub(super) fn drain(state: &mut State, call: &mut Call<'_>) -> Outcome {
+    must_see_all(state, call)?;
     let daemon = call.client.daemon();
-    let quieted: Vec<Bytes> = state.workers.drain(daemon);
-    for name in &quieted {
-        show(state, name, WorkerChange::Quiet);
+    for number in state.workers.drain(daemon) {
+        show_worker(state, number, WorkerChange::Quiet);
     }
     let clients = state
         .clients
@@ -169,7 +173,7 @@ pub(super) fn work_left(state: &State, daemon: u64) -> WorkLeft {
 
 /// Advances a worker's state, which never moves back. From `Quiet` on, none of its connections is given work.
 fn advance_worker(state: &mut State, number: u64, requested: WorkerState, context: &mut Context) {
-    let Some((name, clients)) = state.workers.advance(number, requested) else {
+    let Some(clients) = state.workers.advance(number, requested) else {
         return;
     };
     let change = if requested == WorkerState::Quiet {
@@ -177,15 +181,28 @@ fn advance_worker(state: &mut State, number: u64, requested: WorkerState, contex
     } else {
         WorkerChange::Stopping
     };
-    show(state, &name, change);
+    show_worker(state, number, change);
     hush(state, &clients, context);
 }
 
 /// Reports an event of a worker to watchers.
-fn show(state: &mut State, name: &[u8], change: WorkerChange) {
-    state.watchers.note(None, || {
+fn show(state: &mut State, name: NameIn<'_>, change: WorkerChange) {
+    let NameIn(namespace, name) = name;
+    state.watchers.note(namespace, None, || {
         Watched::Worker(Bytes::copy_from_slice(name), change)
     });
+}
+
+fn show_worker(state: &mut State, number: u64, change: WorkerChange) {
+    let State {
+        workers, watchers, ..
+    } = state;
+    if let Some(worker) = workers.at(number) {
+        let NameIn(namespace, name) = worker.name();
+        watchers.note(namespace, None, || {
+            Watched::Worker(Bytes::copy_from_slice(name), change)
+        });
+    }
 }
 
 /// Makes these clients quiet. Jobs for which they were woken go to clients that are not quiet.
@@ -208,11 +225,9 @@ pub(super) fn miss_beat(state: &mut State, number: u64, at: Timestamp, context: 
     else {
         return;
     };
-    state.meta.count_lost_worker(
-        clients
-            .first()
-            .and_then(|client| state.clients.protocol_of(*client)),
-    );
+    let first = clients.first().and_then(|id| state.clients.get(*id));
+    let realm = first.and_then(|client| Some(client.namespace().realm(client.protocol()?)));
+    count_realm(state, realm, |totals| totals.workers_lost += 1);
     // A worker that is considered dead is given no more jobs.
     let woken_for: Vec<QueueId> = clients
         .iter()

@@ -11,7 +11,7 @@ use super::job_set::JobSet;
 use super::state::{Holder, Lease};
 use super::table::Jobs;
 use crate::held::{Held, Share, hashed, heap, tree};
-use crate::ids::{ClientId, JobId, Protocol};
+use crate::ids::{ClientId, JobId, NameIn, Named, Realm};
 
 /// The jobs of a client without jobs.
 static NONE: JobSet = JobSet::NONE;
@@ -28,10 +28,10 @@ pub(crate) struct Holders {
     by_connection: HashMap<ClientId, JobSet, FixedState>,
     /// Time-bound leases of registered workers since the registration, and reservations from before a
     /// restart.
-    by_worker: HashMap<Box<[u8]>, JobSet, FixedState>,
+    by_worker: HashMap<Named<Box<[u8]>>, JobSet, FixedState>,
     by_listener: HashMap<ClientId, JobSet, FixedState>,
-    /// By the name with which a client of the job's protocol collects the outcome.
-    by_collector: HashMap<(Protocol, Box<[u8]>), BTreeSet<JobId>, FixedState>,
+    /// By the name with which a client in the job's realm collects the outcome.
+    by_collector: HashMap<(Realm, Box<[u8]>), BTreeSet<JobId>, FixedState>,
     /// Bytes of listeners, of collectors and of the names in leases.
     held: Share,
 }
@@ -40,7 +40,7 @@ const LISTENER: u64 = Jobs::LISTENER_BYTES;
 
 /// The memory of a collector's name.
 fn collector_bytes(name: &[u8]) -> u64 {
-    hashed(size_of::<((Protocol, Box<[u8]>), BTreeSet<JobId>)>())
+    hashed(size_of::<((Realm, Box<[u8]>), BTreeSet<JobId>)>())
         + heap(name.len())
         + tree(1, size_of::<JobId>())
 }
@@ -58,38 +58,53 @@ impl Holders {
 
     /// Records a lease of this job.
     #[inline]
-    pub(super) fn hold(&mut self, id: JobId, lease: &Lease) {
+    pub(super) fn hold(&mut self, job: &Job, lease: &Lease) {
         match &lease.holder {
-            Holder::Connection(holder) => self.by_connection.entry(*holder).or_default().insert(id),
-            Holder::Named(name) => {
-                self.held.add(heap(name.len()));
-                self.hold_for(id, name);
+            Holder::Connection(holder) => {
+                self.by_connection
+                    .entry(*holder)
+                    .or_default()
+                    .insert(job.id);
             }
+            Holder::Named(name) => self.hold_named(job, name),
             Holder::Away(_) => {}
         }
     }
 
+    #[inline(never)]
+    fn hold_named(&mut self, job: &Job, worker: &[u8]) {
+        self.held.add(heap(worker.len()));
+        self.hold_for(job, worker);
+    }
+
     /// Records that a worker has leased this job.
-    pub(super) fn hold_for(&mut self, id: JobId, worker: &[u8]) {
-        self.by_worker
-            .get_mut(worker)
-            .into_iter()
-            .for_each(|held| held.insert(id));
+    pub(super) fn hold_for(&mut self, job: &Job, worker: &[u8]) {
+        let worker = NameIn(job.queue.namespace(), worker);
+        if let Some(held) = self.by_worker.get_mut(&worker) {
+            held.insert(job.id);
+        }
     }
 
     /// Removes a lease of this job.
     #[inline]
-    pub(super) fn release(&mut self, id: JobId, lease: &Lease) {
-        let held = match &lease.holder {
-            Holder::Connection(holder) => self.by_connection.get_mut(holder),
-            Holder::Named(name) => {
-                self.held.subtract(heap(name.len()));
-                self.by_worker.get_mut(name)
+    pub(super) fn release(&mut self, job: &Job, lease: &Lease) {
+        match &lease.holder {
+            Holder::Connection(holder) => {
+                if let Some(held) = self.by_connection.get_mut(holder) {
+                    held.remove(job.id);
+                }
             }
-            Holder::Away(_) => None,
-        };
-        if let Some(held) = held {
-            held.remove(id);
+            Holder::Named(name) => self.release_named(job, name),
+            Holder::Away(_) => {}
+        }
+    }
+
+    #[inline(never)]
+    fn release_named(&mut self, job: &Job, worker: &[u8]) {
+        self.held.subtract(heap(worker.len()));
+        let worker = NameIn(job.queue.namespace(), worker);
+        if let Some(held) = self.by_worker.get_mut(&worker) {
+            held.remove(job.id);
         }
     }
 
@@ -111,18 +126,19 @@ impl Holders {
     }
 
     /// Starts recording the leases of this worker.
-    pub(super) fn add_worker(&mut self, name: &[u8]) {
-        self.by_worker.insert(name.into(), JobSet::default());
+    pub(super) fn add_worker(&mut self, NameIn(namespace, name): NameIn<'_>) {
+        self.by_worker
+            .insert(Named(namespace, name.into()), JobSet::default());
     }
 
     /// The jobs that a worker has leased since it was added.
-    pub(crate) fn held_by_worker(&self, name: &[u8]) -> &JobSet {
-        self.by_worker.get(name).unwrap_or(&NONE)
+    pub(crate) fn held_by_worker(&self, name: NameIn<'_>) -> &JobSet {
+        self.by_worker.get(&name).unwrap_or(&NONE)
     }
 
     /// Removes a worker and returns the jobs it has leased since it was added; the leases continue.
-    pub(super) fn remove_worker(&mut self, name: &[u8]) -> JobSet {
-        self.by_worker.remove(name).unwrap_or_default()
+    pub(super) fn remove_worker(&mut self, name: NameIn<'_>) -> JobSet {
+        self.by_worker.remove(&name).unwrap_or_default()
     }
 
     pub(super) fn listen(&mut self, id: JobId, client: ClientId) {
@@ -146,7 +162,7 @@ impl Holders {
 
     pub(super) fn add_collector(&mut self, job: &Job) {
         if !job.collector().is_empty() {
-            let name = (job.protocol, job.collector().into());
+            let name = (job.realm(), job.collector().into());
             let jobs = self.by_collector.entry(name).or_insert_with(|| {
                 self.held.add(collector_bytes(job.collector()));
                 BTreeSet::new()
@@ -161,7 +177,7 @@ impl Holders {
         }
         if let Entry::Occupied(mut jobs) = self
             .by_collector
-            .entry((job.protocol, job.collector().into()))
+            .entry((job.realm(), job.collector().into()))
         {
             jobs.get_mut().remove(&job.id);
             if jobs.get().is_empty() {
@@ -171,10 +187,10 @@ impl Holders {
         }
     }
 
-    /// The jobs with outcomes that a client of this protocol collects with this name.
-    pub(crate) fn collected_by(&self, protocol: Protocol, name: &[u8]) -> &BTreeSet<JobId> {
+    /// The jobs with outcomes that a client in this realm collects with this name.
+    pub(crate) fn collected_by(&self, realm: Realm, name: &[u8]) -> &BTreeSet<JobId> {
         self.by_collector
-            .get(&(protocol, name.into()))
+            .get(&(realm, name.into()))
             .unwrap_or(&NOTHING)
     }
 
@@ -213,7 +229,7 @@ impl Holders {
             }
             if !job.collector().is_empty() {
                 collected += 1;
-                let jobs = self.collected_by(job.protocol, job.collector());
+                let jobs = self.collected_by(job.realm(), job.collector());
                 assert!(jobs.contains(&job.id), "{:?} and its collector", job.id);
             }
             if let Some(Holder::Connection(holder)) = job.lease().map(|lease| &lease.holder) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::extra::{Cycle, Expiry, Extra, KeyUntil, Member};
 use super::payload::Payload;
 use super::state::{JobState, Lease};
-use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Timestamp};
+use crate::ids::{ClientId, JobId, Priority, Protocol, QueueId, Realm, Timestamp};
 
 /// A job. Fields are public to read; only the engine writes them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -109,6 +109,11 @@ impl Job {
         if !extra.is_set() {
             self.extra = None;
         }
+    }
+
+    /// The realm: the namespace of the queue, and the protocol of the producer.
+    pub const fn realm(&self) -> Realm {
+        self.queue.realm(self.protocol)
     }
 
     /// See [`Extra::taken_back`].

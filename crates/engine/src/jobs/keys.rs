@@ -10,12 +10,17 @@ use hashbrown::HashTable;
 use super::half_hash::HalfHash;
 use super::job::Job;
 use super::slab::{Slab, Slot};
-use crate::ids::{Protocol, QueueId};
+use crate::ids::{Protocol, QueueId, Realm};
 
-/// A key is hashed with the queue's ID modulo this. A search in all queues needs only this many lookups, and
+/// A key is hashed with the namespace and the queue's index modulo this. A search in all queues of a namespace needs only this many lookups, and
 /// no memory. A key that is in use in very many queues causes runs of equal hashes in the index, which are
 /// shorter by the same factor.
 const QUEUE_GROUPS: u32 = 256;
+
+/// The first queue of a namespace with which a queue shares a group.
+const fn group_of(queue: QueueId) -> QueueId {
+    QueueId::new(queue.namespace(), queue.index() % QUEUE_GROUPS)
+}
 
 /// The jobs that have keys.
 #[derive(Debug)]
@@ -55,10 +60,10 @@ impl Keys {
     }
 
     fn hash(&self, queue: QueueId, protocol: Protocol, key: &[u8]) -> HalfHash {
-        self.group_hash(queue.0 % QUEUE_GROUPS, protocol, key)
+        self.group_hash(group_of(queue), protocol, key)
     }
 
-    fn group_hash(&self, group: u32, protocol: Protocol, key: &[u8]) -> HalfHash {
+    fn group_hash(&self, group: QueueId, protocol: Protocol, key: &[u8]) -> HalfHash {
         HalfHash::of(self.hasher.hash_one((group, protocol, key)))
     }
 
@@ -90,24 +95,27 @@ impl Keys {
         self.table.find(hash.spread(), same).map(|keyed| keyed.slot)
     }
 
-    /// A job that has a key in any queue: the oldest job in the first group of queues that has one. All
-    /// queues have IDs below `queues`.
+    /// A job that has a key in any queue of a realm: the oldest job in the first group of queues that has one.
+    /// All queues have indexes below `queues`.
     pub(super) fn find_anywhere(
         &self,
         jobs: &Slab,
-        protocol: Protocol,
+        realm: Realm,
         key: &[u8],
         queues: u32,
     ) -> Option<Slot> {
-        (0..queues.min(QUEUE_GROUPS)).find_map(|group| {
+        let Realm {
+            namespace,
+            protocol,
+        } = realm;
+        (0..queues.min(QUEUE_GROUPS)).find_map(|index| {
+            let group = QueueId::new(namespace, index);
             let slots = self
                 .table
                 .iter_hash(self.group_hash(group, protocol, key).spread())
                 .map(|keyed| keyed.slot);
             let same = |job: &&Job| {
-                job.queue.0 % QUEUE_GROUPS == group
-                    && job.protocol == protocol
-                    && job.key() == Some(key)
+                group_of(job.queue) == group && job.protocol == protocol && job.key() == Some(key)
             };
             let held = slots.filter_map(|slot| Some((jobs.at(slot).filter(same)?.id, slot)));
             held.min_by_key(|(id, _)| *id).map(|(_, slot)| slot)

@@ -10,7 +10,7 @@ use super::job_set::JobSet;
 use super::slab::Slot;
 use super::state::Holder;
 use super::table::Jobs;
-use crate::ids::{ClientId, JobId, QueueId};
+use crate::ids::{ClientId, JobId, NameIn, QueueId};
 use crate::timers::Timers;
 
 impl Jobs {
@@ -105,7 +105,7 @@ impl Jobs {
     }
 
     /// Starts recording the time-bound leases of this worker.
-    pub(crate) fn add_worker(&mut self, name: &[u8]) {
+    pub(crate) fn add_worker(&mut self, name: NameIn<'_>) {
         self.by_state.holders.add_worker(name);
     }
 
@@ -115,12 +115,12 @@ impl Jobs {
             return;
         };
         if let Some(Holder::Named(worker)) = job.lease().map(|lease| &lease.holder) {
-            self.by_state.holders.hold_for(id, worker);
+            self.by_state.holders.hold_for(job, worker);
         }
     }
 
     /// Removes a worker and returns the jobs that it has leased since it was added.
-    pub(crate) fn remove_worker(&mut self, name: &[u8]) -> JobSet {
+    pub(crate) fn remove_worker(&mut self, name: NameIn<'_>) -> JobSet {
         self.by_state.holders.remove_worker(name)
     }
 }

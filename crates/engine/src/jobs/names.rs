@@ -11,7 +11,7 @@ use hashbrown::hash_table::Entry;
 
 use super::half_hash::HalfHash;
 use super::job::Job;
-use crate::ids::{JobId, Timestamp};
+use crate::ids::{JobId, NameIn, Timestamp};
 
 /// The named jobs, by the hash of the name.
 #[derive(Debug)]
@@ -38,11 +38,11 @@ impl Names {
     /// The hash of a job's name, if it has one.
     fn hash(&self, job: &Job) -> Option<HalfHash> {
         let name = job.name();
-        (!name.is_empty()).then(|| self.hash_of(name))
+        (!name.is_empty()).then(|| self.hash_of(NameIn(job.queue.namespace(), name)))
     }
 
     #[inline(never)]
-    fn hash_of(&self, name: &[u8]) -> HalfHash {
+    fn hash_of(&self, name: NameIn<'_>) -> HalfHash {
         HalfHash::of(self.hasher.hash_one(name))
     }
 
@@ -104,7 +104,11 @@ impl Names {
 
     /// The first candidate for a name that `found` accepts: the leased job with the oldest lease; if no job
     /// is leased, the oldest. A dead or done job only if there are no other candidates; then the youngest.
-    pub(super) fn find<T>(&self, name: &[u8], found: impl Fn(JobId) -> Option<T>) -> Option<T> {
+    pub(super) fn find<T>(
+        &self,
+        name: NameIn<'_>,
+        found: impl Fn(JobId) -> Option<T>,
+    ) -> Option<T> {
         let hash = self.hash_of(name);
         let (first, last) = (JobId(0), JobId(u64::MAX));
         let leased = self
@@ -122,7 +126,7 @@ impl Names {
     }
 
     /// The candidates for a name from a number on, oldest first.
-    pub(super) fn from(&self, name: &[u8], first: JobId) -> impl Iterator<Item = JobId> {
+    pub(super) fn from(&self, name: NameIn<'_>, first: JobId) -> impl Iterator<Item = JobId> {
         let hash = self.hash_of(name);
         let mut live = self.live.from(hash, first).peekable();
         let mut over = self

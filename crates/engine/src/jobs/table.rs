@@ -20,9 +20,15 @@ use super::payload::Payload;
 use super::slab::{Slab, Slot};
 use super::state::{JobState, JobStateKind, Lease};
 use super::stored::Stored;
+use crate::by_namespace::{Sum, Sums};
 use crate::held::Held;
-use crate::ids::{JobId, Protocol, QueueId, Timestamp};
+use crate::ids::{JobId, NameIn, Namespace, Protocol, QueueId, Realm, Timestamp};
 use crate::timers::{Timer, Timers};
+
+/// Returns true if a job has this name in this namespace.
+fn is_named(job: &Job, NameIn(namespace, name): NameIn<'_>) -> bool {
+    job.queue.namespace() == namespace && job.name() == name
+}
 
 /// The jobs, with indexes by ID, key, name, time of state, holder and listener. The timers of a job are also
 /// set and cancelled here.
@@ -32,7 +38,7 @@ pub(crate) struct Jobs {
     by_id: Numbered<Slot>,
     keys: Keys,
     pub(super) by_state: ByState,
-    bytes: u64,
+    sums: Sums,
     bodies: Bodies,
 }
 
@@ -44,7 +50,7 @@ impl Jobs {
             by_id: Numbered::new(Slot::NONE),
             keys: Keys::new(hasher.clone()),
             by_state: ByState::new(hasher, held),
-            bytes: 0,
+            sums: Sums::default(),
             bodies: Bodies::default(),
         }
     }
@@ -56,12 +62,17 @@ impl Jobs {
     }
 
     pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
+        self.sums.all().bytes
+    }
+
+    /// The jobs of a namespace; for `None`, of all.
+    pub(crate) fn sum_of(&self, namespace: Option<Namespace>) -> Sum {
+        self.sums.of(namespace)
     }
 
     /// Bytes in memory.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        self.bytes
+        self.bytes()
             .saturating_sub(self.bodies.saved_bytes() + self.slab.saved_bytes())
     }
 
@@ -126,6 +137,11 @@ impl Jobs {
     /// Bytes of jobs that are over.
     pub(crate) const fn kept(&self) -> Kept {
         self.by_state.kept
+    }
+
+    /// Bytes of jobs in a namespace that are over; for `None`, in all.
+    pub(crate) fn kept_in(&self, namespace: Option<Namespace>) -> Kept {
+        self.by_state.kept_in(namespace)
     }
 
     pub(crate) fn dead_count(&self) -> u64 {
@@ -194,8 +210,8 @@ impl Jobs {
         self.slot(self.by_state.timed.done().first()?.1)
     }
 
-    /// The jobs of each state, for each protocol that has any.
-    pub(crate) fn counts(&self) -> impl Iterator<Item = (Protocol, StateCounts)> {
+    /// The jobs of each state, for each realm that has any.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (Realm, StateCounts)> {
         self.by_state.counts.iter()
     }
 
@@ -204,15 +220,10 @@ impl Jobs {
         self.keys.find(&self.slab, queue, protocol, key)
     }
 
-    /// A job that has a key in any queue, always the same one while it stays. All queues have IDs below
-    /// `queues`.
-    pub(crate) fn keyed_anywhere(
-        &self,
-        protocol: Protocol,
-        key: &[u8],
-        queues: u32,
-    ) -> Option<Slot> {
-        self.keys.find_anywhere(&self.slab, protocol, key, queues)
+    /// A job that has a key in any queue of a realm, always the same one while it stays. All queues have indexes
+    /// below `queues`.
+    pub(crate) fn keyed_anywhere(&self, realm: Realm, key: &[u8], queues: u32) -> Option<Slot> {
+        self.keys.find_anywhere(&self.slab, realm, key, queues)
     }
 
     fn holds_key(&self, slot: Slot, job: &Job) -> bool {
@@ -223,10 +234,16 @@ impl Jobs {
     /// The job for a public name among those that `accepts` admits: the leased job with the oldest lease; if
     /// no job is leased, the oldest. A dead or done job only if there are no other candidates; then the
     /// youngest.
-    pub(crate) fn named(&self, name: &[u8], accepts: impl Fn(&Job) -> bool) -> Option<Slot> {
+    pub(crate) fn named(
+        &self,
+        namespace: Namespace,
+        name: &[u8],
+        accepts: impl Fn(&Job) -> bool,
+    ) -> Option<Slot> {
+        let name = NameIn(namespace, name);
         let is_it = |slot: &Slot| {
             self.at(*slot)
-                .is_some_and(|job| job.name() == name && accepts(job))
+                .is_some_and(|job| is_named(job, name) && accepts(job))
         };
         self.by_state
             .names
@@ -236,15 +253,17 @@ impl Jobs {
     /// All jobs with a public name from an ID on, oldest first.
     pub(crate) fn all_named<'a>(
         &'a self,
+        namespace: Namespace,
         name: &'a [u8],
         first: JobId,
     ) -> impl Iterator<Item = (JobId, Slot)> + 'a {
+        let name = NameIn(namespace, name);
         let slots = self
             .by_state
             .names
             .from(name, first)
             .filter_map(|id| Some((id, self.slot(id)?)));
-        slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| job.name() == name))
+        slots.filter(move |(_, slot)| self.at(*slot).is_some_and(|job| is_named(job, name)))
     }
 
     // ---- state transitions
@@ -276,7 +295,7 @@ impl Jobs {
     /// Adds a job to all other indexes. It gets the coalescing key unless another job has it.
     pub(crate) fn list(&mut self, slot: Slot, timers: &mut Timers) -> Option<&Job> {
         let job = self.slab.at(slot)?;
-        self.bytes += job.weight_bytes();
+        self.sums.add(job.queue.namespace(), job.weight_bytes());
         self.bodies.add(&job.payload);
         if job.extra.is_some() {
             let (expires_at, timer) = expiry_of(job);
@@ -306,7 +325,8 @@ impl Jobs {
             self.by_state.holders.remove_collector(&job);
             timers.cancel(expiry_of(&job).0);
         }
-        self.bytes -= job.weight_bytes();
+        self.sums
+            .subtract(job.queue.namespace(), job.weight_bytes());
         self.bodies.remove(&job.payload);
         if self.by_id.is_empty() {
             self.slab.shrink_empty();
@@ -370,9 +390,13 @@ impl Jobs {
         let (stored, body_bytes) = (job.payload.stored(), job.payload.body_len());
         let out = change(job);
         self.bodies.replace(stored, body_bytes, &job.payload);
-        self.bytes = self.bytes - before + job.weight_bytes();
-        self.by_state.kept.subtract(was_kept);
-        self.by_state.kept.add(Kept::of(job));
+        let namespace = job.queue.namespace();
+        self.sums.move_to(namespace, before, job.weight_bytes());
+        let kept = Kept::of(job);
+        if kept != was_kept {
+            self.by_state.keep_no_more(namespace, was_kept);
+            self.by_state.keep(namespace, kept);
+        }
         Some(out)
     }
 
@@ -571,7 +595,7 @@ impl Jobs {
             );
             keyed += usize::from(holds);
         }
-        assert_eq!(bytes, self.bytes, "bytes of jobs");
+        assert_eq!(bytes, self.bytes(), "bytes of jobs");
         assert_eq!(kept, self.by_state.kept, "bytes of jobs that are over");
         assert_eq!(count, self.by_id.len(), "jobs by number");
         assert_eq!(keyed, self.keys.len(), "jobs by key");
@@ -580,7 +604,7 @@ impl Jobs {
         self.by_state.holders.check(jobs());
         self.by_state
             .counts
-            .check(jobs().map(|job| (job.protocol, job.state.kind())));
+            .check(jobs().map(|job| (job.realm(), job.state.kind())));
     }
 }
 

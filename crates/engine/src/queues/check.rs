@@ -1,5 +1,7 @@
 //! Asserts that queues agree with the jobs.
 
+use std::collections::BTreeSet;
+
 use super::audience::View;
 use super::consumers::Consumers;
 use super::queue::Queue;
@@ -14,22 +16,21 @@ impl Queues {
     /// Asserts that the queues agree with the jobs.
     pub(crate) fn check(&self, jobs: &Jobs, now: Timestamp) {
         let known = self.iter().filter(|queue| queue.image.is_known()).count();
-        assert_eq!(known, self.known as usize, "queues known");
+        assert_eq!(known as u64, self.known.all().count, "queues known");
         self.check_names();
-        let special: Vec<QueueId> = self
+        let special: BTreeSet<QueueId> = self
             .iter()
             .filter(|queue| queue.image.is_special())
             .map(|queue| queue.image.id)
             .collect();
-        assert!(
-            self.special.iter().eq(&special),
-            "queues with a throttle or rules"
-        );
+        let ids: BTreeSet<QueueId> = self.iter().map(|queue| queue.image.id).collect();
+        assert_eq!(ids, self.order, "IDs in use");
+        assert!(self.special == special, "queues with a throttle or rules");
         assert!(self.freed.is_empty(), "queues are left to serve");
         for queue in self.iter() {
             let name = &queue.image.name;
             assert_eq!(
-                self.named(name),
+                self.named(queue.image.id.namespace(), name),
                 Some(queue.image.id),
                 "{name:?} is not found by name"
             );

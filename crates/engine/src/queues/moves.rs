@@ -17,7 +17,7 @@ impl Queues {
         let used = self.uses.next();
         let Some(queue) = self
             .by_id
-            .get_mut(job.queue.0 as usize)
+            .get_mut(job.queue.index() as usize)
             .and_then(Option::as_mut)
         else {
             return;
@@ -44,7 +44,10 @@ impl Queues {
         let Self {
             by_id, job_keys, ..
         } = self;
-        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else {
+        let Some(queue) = by_id
+            .get_mut(job.queue.index() as usize)
+            .and_then(Option::as_mut)
+        else {
             return;
         };
         if let Some(gate) = queue.gate.as_deref_mut() {
@@ -63,7 +66,7 @@ impl Queues {
     pub(crate) fn leave(&mut self, job: &Job) {
         let Some(queue) = self
             .by_id
-            .get_mut(job.queue.0 as usize)
+            .get_mut(job.queue.index() as usize)
             .and_then(Option::as_mut)
         else {
             return;
@@ -86,7 +89,10 @@ impl Queues {
             freed,
             ..
         } = self;
-        let Some(queue) = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut) else {
+        let Some(queue) = by_id
+            .get_mut(job.queue.index() as usize)
+            .and_then(Option::as_mut)
+        else {
             return;
         };
         if let Some(gate) = queue.gate.as_deref_mut()

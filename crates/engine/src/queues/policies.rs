@@ -11,7 +11,7 @@ use super::table::Queues;
 use crate::change::Change;
 use crate::condition::JobReader;
 use crate::held::Held;
-use crate::ids::{JobId, Protocol, QueueId, Timestamp};
+use crate::ids::{JobId, Namespace, Protocol, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Slot};
 use crate::timers::Timers;
 
@@ -323,7 +323,9 @@ impl Queues {
             unsaved,
             ..
         } = self;
-        let queue = by_id.get_mut(job.queue.0 as usize).and_then(Option::as_mut);
+        let queue = by_id
+            .get_mut(job.queue.index() as usize)
+            .and_then(Option::as_mut);
         let Some(gate) = queue.and_then(|queue| queue.gate.as_deref_mut()) else {
             return false;
         };
@@ -396,11 +398,11 @@ impl Queues {
     }
 
     /// Returns true if jobs of a key start in order in this queue; for `None`, in any queue.
-    pub(crate) fn are_ordered(&self, name: Option<&[u8]>) -> bool {
+    pub(crate) fn are_ordered(&self, namespace: Namespace, name: Option<&[u8]>) -> bool {
         let is_ordered = |queue: &Queue| queue.policy().is_some_and(|policy| policy.ordered);
         match name {
             Some(name) => self
-                .named(name)
+                .named(namespace, name)
                 .and_then(|id| self.at(id))
                 .is_some_and(is_ordered),
             None => self.iter().any(is_ordered),

@@ -17,7 +17,7 @@ use super::throttle::{Slots, Throttle, Whose};
 use serde::{Deserialize, Serialize};
 
 use crate::held::{Held, Share, hashed, heap, shared};
-use crate::ids::{JobId, Priority, Protocol, Protocols, QueueId, Timestamp};
+use crate::ids::{JobId, Named, Priority, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{JobStateKind, Slot};
 use crate::request::QueueKind;
 
@@ -250,8 +250,11 @@ impl Queue {
 
     /// The minimum memory of a queue with a name of this size.
     pub(crate) const fn bytes_for(name_bytes: usize) -> u64 {
+        // Its share of a node of the sorted IDs.
+        const ORDER: u64 = 16;
         size_of::<Option<Self>>() as u64
-            + hashed(size_of::<(Bytes, QueueId)>())
+            + hashed(size_of::<(Named<Bytes>, QueueId)>())
+            + ORDER
             + shared(name_bytes)
     }
 

@@ -11,13 +11,17 @@ use super::policy::Policy;
 use super::queue::{Queue, QueueImage};
 use super::rules::{QueueRules, QueueSettings};
 use super::table::Queues;
-use crate::ids::{JobId, QueueId};
+use crate::ids::{JobId, Namespace, QueueId};
 use crate::jobs::{JobStateKind, Jobs};
 
 impl Queues {
     /// The rules that apply to the jobs of a queue with this image, unless they are the defaults.
     pub(super) fn rules_of(&self, image: &QueueImage) -> Option<QueueRules> {
-        let of_pattern = || self.patterns.find(&image.name).map(|(rules, _)| rules);
+        let of_pattern = || {
+            self.patterns
+                .find(&self.setting_name(image))
+                .map(|(rules, _)| rules)
+        };
         let rules = image.rules.as_deref().or_else(of_pattern);
         rules
             .copied()
@@ -26,15 +30,20 @@ impl Queues {
 
     /// The policy of a queue with this image, if it has any effect.
     pub(super) fn policy_of<'a>(&'a self, image: &'a QueueImage) -> Option<&'a Arc<Policy>> {
-        let of_pattern = || self.patterns.find(&image.name).map(|(_, policy)| policy);
+        let of_pattern = || {
+            self.patterns
+                .find(&self.setting_name(image))
+                .map(|(_, policy)| policy)
+        };
         let own = image.policy.as_deref().map(|own| &own.policy);
         own.or_else(of_pattern)
             .filter(|policy| ***policy != Policy::default())
     }
 
     /// The name or pattern in the configuration that applies to a queue.
-    pub(crate) fn section_of(&self, queue: &[u8]) -> Option<&Bytes> {
-        self.patterns.find_name(queue)
+    pub(crate) fn section_of(&self, namespace: Namespace, queue: &[u8]) -> Option<&Bytes> {
+        self.patterns
+            .find_name(&self.namespaces.qualified(namespace, queue))
     }
 
     /// Replaces the settings by pattern. They take effect in each returned queue, which are all

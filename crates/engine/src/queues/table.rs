@@ -3,6 +3,7 @@
 //! Not here: the effects of a state transition on other objects, and which client is served when
 //! work arrives.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -21,10 +22,12 @@ use super::queue::{Queue, QueueImage};
 use super::rules::QueueRules;
 use super::throttle::Slots;
 use super::unclaimed::Unclaimed;
+use crate::by_namespace::Sums;
 use crate::change::Change;
 use crate::held::Held;
-use crate::ids::{ClientId, Protocol, Protocols, QueueId, Timestamp};
+use crate::ids::{ClientId, NameIn, Named, Namespace, Protocol, Protocols, QueueId, Timestamp};
 use crate::jobs::{Job, JobStateKind, Jobs, Numbered};
+use crate::namespaces::Namespaces;
 use crate::refusal::{Capacity, Outcome, Refusal};
 use crate::request::QueueKind;
 use crate::timers::{Timer, Timers};
@@ -36,14 +39,19 @@ const NOTICE_PAUSE_MS: u64 = 60_000;
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(super) by_id: Vec<Option<Queue>>,
-    free: Vec<u32>,
-    by_name: HashMap<Bytes, QueueId, FixedState>,
-    /// The number of listed queues.
-    pub(super) known: u32,
+    free: BTreeSet<u32>,
+    by_name: HashMap<Named<Bytes>, QueueId, FixedState>,
+    /// The IDs in use. Those of a namespace follow each other.
+    pub(super) order: BTreeSet<QueueId>,
+    /// All queues, by namespace.
+    pub(super) sums: Sums,
+    /// Listed queues, by namespace.
+    pub(super) known: Sums,
     /// Queues with a throttle or rules.
     pub(super) special: BTreeSet<QueueId>,
     births: u64,
     bridge: Bridge,
+    pub(super) namespaces: Namespaces,
     /// Rules and policies by pattern.
     pub(super) patterns: Patterns<(QueueRules, Arc<Policy>)>,
     pub(super) unclaimed: Unclaimed,
@@ -68,12 +76,15 @@ impl Queues {
     pub(crate) fn new(seed: u64, held: Held, keys_held: Held) -> Self {
         Self {
             by_id: Vec::new(),
-            free: Vec::new(),
+            free: BTreeSet::new(),
             by_name: HashMap::with_hasher(FixedState::with_seed(seed)),
-            known: 0,
+            order: BTreeSet::new(),
+            sums: Sums::default(),
+            known: Sums::default(),
             special: BTreeSet::new(),
             births: 0,
             bridge: Bridge::default(),
+            namespaces: Namespaces::default(),
             patterns: Patterns::default(),
             unclaimed: Unclaimed::default(),
             job_keys: Numbered::new(NO_KEY),
@@ -89,12 +100,17 @@ impl Queues {
 
     // ---- reading ---------------------------------------------------------------------------------------------------
 
-    pub(crate) fn named(&self, name: &[u8]) -> Option<QueueId> {
-        self.by_name.get(name).copied()
+    pub(crate) fn named(&self, namespace: Namespace, name: &[u8]) -> Option<QueueId> {
+        self.by_name.get(&NameIn(namespace, name)).copied()
     }
 
     pub(crate) fn at(&self, id: QueueId) -> Option<&Queue> {
-        self.by_id.get(id.0 as usize)?.as_ref()
+        self.by_id.get(id.index() as usize)?.as_ref()
+    }
+
+    /// The IDs in use from this one on, in order: those of a namespace follow each other.
+    pub(crate) fn ids_from(&self, first: QueueId) -> impl Iterator<Item = QueueId> {
+        self.order.range(first..).copied()
     }
 
     pub(crate) fn name(&self, id: QueueId) -> Option<&Bytes> {
@@ -111,15 +127,15 @@ impl Queues {
     }
 
     pub(super) fn at_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
-        self.by_id.get_mut(id.0 as usize)?.as_mut()
+        self.by_id.get_mut(id.index() as usize)?.as_mut()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// An upper bound of the IDs in use: the maximum number of queues that have existed at the same
-    /// time.
+    /// An upper bound of the indexes in use: the maximum number of queues that have existed at the
+    /// same time.
     pub(crate) fn numbers(&self) -> u32 {
         u32::try_from(self.by_id.len()).unwrap_or(u32::MAX)
     }
@@ -129,17 +145,25 @@ impl Queues {
         self.births
     }
 
-    /// The number of listed queues.
-    pub(crate) const fn known(&self) -> u32 {
-        self.known
+    /// The number of queues in a namespace, listed or not; for `None`, in all.
+    pub(crate) fn count_of(&self, namespace: Option<Namespace>) -> u64 {
+        self.sums.of(namespace).count
     }
 
-    /// Queues with a throttle or rules.
-    pub(crate) fn special(&self) -> impl Iterator<Item = &Queue> {
-        self.special.iter().filter_map(|id| self.at(*id))
+    /// The number of listed queues in a namespace; for `None`, in all.
+    pub(crate) fn known(&self, namespace: Option<Namespace>) -> u32 {
+        u32::try_from(self.known.of(namespace).count).unwrap_or(u32::MAX)
     }
 
-    /// All queues, in order of ID.
+    /// Queues with a throttle or rules in a namespace; for `None`, in all.
+    pub(crate) fn special_of(&self, namespace: Option<Namespace>) -> impl Iterator<Item = &Queue> {
+        let first = namespace.map_or(QueueId(0), |namespace| QueueId::new(namespace, 0));
+        let seen = move |id: &&QueueId| namespace.is_none_or(|own| own == id.namespace());
+        let special = self.special.range(first..).take_while(seen);
+        special.filter_map(|id| self.at(*id))
+    }
+
+    /// All queues, in order of their indexes.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Queue> {
         self.by_id.iter().flatten()
     }
@@ -147,15 +171,39 @@ impl Queues {
     /// Returns true if all protocols share a queue with this image. `cycle` queues are never
     /// shared.
     pub(super) fn bridges(&self, image: &QueueImage) -> bool {
-        image.kind == QueueKind::Work && self.bridge.includes(&image.name)
+        image.kind == QueueKind::Work && self.bridge.includes(&self.setting_name(image))
+    }
+
+    pub(crate) const fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
+    pub(crate) const fn namespaces_mut(&mut self) -> &mut Namespaces {
+        &mut self.namespaces
+    }
+
+    /// The name of a queue's namespace; empty for that without a name.
+    pub(crate) fn namespace_name(&self, id: QueueId) -> Bytes {
+        self.namespaces.name(id.namespace())
+    }
+
+    /// The text that the patterns of settings are compared with: the name, in a namespace with a name behind that
+    /// name and a slash.
+    pub(crate) fn setting_name<'a>(&self, image: &'a QueueImage) -> Cow<'a, [u8]> {
+        self.namespaces.qualified(image.id.namespace(), &image.name)
     }
 
     // ---- created, changed, removed ---------------------------------------------------------------------------------
 
     /// Finds the queue of this name, and marks it as used.
-    pub(crate) fn find(&mut self, name: &[u8], kind: QueueKind) -> Outcome<Option<QueueId>> {
+    pub(crate) fn find(
+        &mut self,
+        namespace: Namespace,
+        name: &[u8],
+        kind: QueueKind,
+    ) -> Outcome<Option<QueueId>> {
         let used = self.uses.next();
-        let Some(id) = self.named(name) else {
+        let Some(id) = self.named(namespace, name) else {
             return Ok(None);
         };
         let queue = self
@@ -170,12 +218,19 @@ impl Queues {
     /// `bytes_max` limits the memory of all names and clients, including the new queue.
     pub(crate) fn make(
         &mut self,
+        namespace: Namespace,
         name: &Bytes,
         kind: QueueKind,
         maker: Option<Protocol>,
         limit: u32,
         bytes_max: u64,
     ) -> Outcome<QueueId> {
+        let own = self.namespaces.at(namespace);
+        if let Some(limit) = own.and_then(|own| own.limits.queues_max)
+            && self.count_of(Some(namespace)) >= limit.into()
+        {
+            return Err(Capacity::NamespaceQueues.exceeded(limit, limit));
+        }
         let room = Room {
             maker,
             names: limit as usize,
@@ -183,30 +238,35 @@ impl Queues {
         };
         self.make_room(room)?;
         let used = self.uses.last();
-        let id = match self.free.pop() {
-            Some(id) => id,
+        let index = match self.free.pop_first() {
+            Some(index) => index,
             None => u32::try_from(self.by_id.len())
-                .map_err(|_| Capacity::Queues.exceeded(limit, limit))?,
+                .ok()
+                .filter(|index| *index < QueueId::COUNT_MAX)
+                .ok_or(Capacity::Queues.exceeded(limit, limit))?,
         };
+        let id = QueueId::new(namespace, index);
         // Copy the name, because it outlives the read buffer in which it arrived.
         let name = Bytes::copy_from_slice(name);
-        self.put(QueueImage::new(QueueId(id), name, kind), maker);
-        if let Some(queue) = self.at_mut(QueueId(id)) {
+        self.put(QueueImage::new(id, name, kind), maker);
+        if let Some(queue) = self.at_mut(id) {
             queue.used = used;
         }
         self.note_made(self.len(), limit as usize);
-        Ok(QueueId(id))
+        Ok(id)
     }
 
     /// Inserts a queue at the index given by the ID.
     fn put(&mut self, image: QueueImage, maker: Option<Protocol>) {
-        let index = image.id.0 as usize;
+        let index = image.id.index() as usize;
         if index >= self.by_id.len() {
             let first = u32::try_from(self.by_id.len()).unwrap_or(u32::MAX);
-            self.free.extend(first..image.id.0);
+            self.free.extend(first..image.id.index());
             self.by_id.resize_with(index + 1, || None);
         }
-        self.by_name.insert(image.name.clone(), image.id);
+        self.by_name
+            .insert(Named(image.id.namespace(), image.name.clone()), image.id);
+        self.order.insert(image.id);
         let id = image.id;
         let bridged = self.bridges(&image);
         let rules = self.rules_of(&image);
@@ -220,6 +280,9 @@ impl Queues {
                     .counted(&self.held),
             );
             self.births += 1;
+            if before.is_none() {
+                self.sums.add(id.namespace(), 0);
+            }
             self.count_name(maker, true);
             self.count_name(before.as_ref().and_then(|queue| queue.maker), false);
             self.count_image(id, before.is_some_and(|queue| queue.image.is_known()));
@@ -229,7 +292,7 @@ impl Queues {
     /// Restores a queue from the journal.
     pub(crate) fn recall(&mut self, image: QueueImage) {
         let id = image.id;
-        self.free.retain(|free| *free != id.0);
+        self.free.remove(&id.index());
         // The first protocol that lists it. A queue listed by all protocols belongs to none.
         let maker = Protocol::ALL
             .into_iter()
@@ -272,7 +335,11 @@ impl Queues {
         };
         let is_known = image.is_known();
         let is_special = image.is_special();
-        self.known = self.known + u32::from(is_known) - u32::from(was_known);
+        match (was_known, is_known) {
+            (false, true) => self.known.add(id.namespace(), 0),
+            (true, false) => self.known.subtract(id.namespace(), 0),
+            _ => {}
+        }
         if is_special {
             self.special.insert(id);
         } else {
@@ -314,18 +381,27 @@ impl Queues {
 
     /// Removes a queue that nothing needs.
     pub(super) fn forget(&mut self, id: QueueId) {
-        let Some(queue) = self.by_id.get_mut(id.0 as usize).and_then(Option::take) else {
+        let Some(queue) = self
+            .by_id
+            .get_mut(id.index() as usize)
+            .and_then(Option::take)
+        else {
             return;
         };
         if queue.journalled {
             self.dropped.push(id);
         }
-        self.known -= u32::from(queue.image.is_known());
-        self.by_name.remove(&queue.image.name);
+        if queue.image.is_known() {
+            self.known.subtract(id.namespace(), 0);
+        }
+        self.sums.subtract(id.namespace(), 0);
+        self.by_name
+            .remove(&NameIn(id.namespace(), &queue.image.name));
+        self.order.remove(&id);
         self.count_name(queue.maker, false);
         self.special.remove(&id);
         self.overfull.remove(&id);
-        self.free.push(id.0);
+        self.free.insert(id.index());
     }
 
     /// Removes dropped queues from the journal too.
@@ -528,7 +604,7 @@ impl Queues {
     }
 
     /// Finds jobs of a protocol that are ready where only workers of other protocols serve, because
-    /// an operator may have meant to bridge the queue. Returns the queue's name, the protocol of
+    /// an operator may have meant to bridge the queue. Returns the queue's name for operators, the protocol of
     /// the jobs and those of the workers, no more than once a minute per queue.
     pub(crate) fn take_unserved(
         &mut self,
@@ -536,17 +612,19 @@ impl Queues {
         now: Timestamp,
     ) -> Option<(Bytes, Protocol, Vec<Protocol>)> {
         let (jobs, workers) = self.at(id)?.unserved_beside_others()?;
-        if self.unclaimed_subscriptions(jobs) > 0 {
+        if self.unclaimed_subscriptions(id.realm(jobs)) > 0 {
             return None;
         }
         let queue = self.at_mut(id)?;
         let is_due = queue
             .unserved_noticed_at
             .is_none_or(|at| now >= at.after_ms(NOTICE_PAUSE_MS));
-        is_due.then(|| {
-            queue.unserved_noticed_at = Some(now);
-            (queue.image.name.clone(), jobs, workers)
-        })
+        if !is_due {
+            return None;
+        }
+        queue.unserved_noticed_at = Some(now);
+        let title = self.setting_name(&self.at(id)?.image).into_owned();
+        Some((title.into(), jobs, workers))
     }
 
     // ---- invariants ------------------------------------------------------------------------------------------------

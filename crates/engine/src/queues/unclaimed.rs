@@ -17,20 +17,20 @@ use super::consumers::WaitKey;
 use super::queue::Queue;
 use super::ready::SortKey;
 use super::table::Queues;
-use crate::ids::{ClientId, Protocol, QueueId};
+use crate::ids::{ClientId, Protocol, QueueId, Realm};
 use crate::jobs::Slot;
 use crate::request::QueueKind;
 
 /// Unclaimed queues, and the clients that wait for unclaimed jobs.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
-    /// By protocol, for protocols with unclaimed jobs that any subscription has taken.
-    pub(super) watched: BTreeMap<Protocol, Watch>,
-    /// True if an unclaimed queue and a client that is waiting for the jobs may match.
-    is_dirty: bool,
+    /// By realm, for realms with unclaimed jobs that any subscription has taken.
+    pub(super) watched: BTreeMap<Realm, Watch>,
+    /// Realms where an unclaimed queue and a client that is waiting for the jobs may match.
+    dirty: BTreeSet<Realm>,
 }
 
-/// The unclaimed jobs of a protocol.
+/// The unclaimed jobs of a realm.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The number of subscriptions that take them.
@@ -53,25 +53,28 @@ impl Unclaimed {
             .iter()
             .filter(|unclaimed_job| !now.contains(unclaimed_job))
         {
-            if let Some(watch) = self.watched.get_mut(protocol) {
+            if let Some(watch) = self.watched.get_mut(&id.realm(*protocol)) {
                 watch.queues.remove(&(*at, id));
             }
         }
         for (protocol, at) in now {
-            if let Some(watch) = self.watched.get_mut(protocol) {
+            let realm = id.realm(*protocol);
+            if let Some(watch) = self.watched.get_mut(&realm) {
                 watch.queues.insert((*at, id));
-                self.is_dirty |= !watch.takers.is_empty();
+                if !watch.takers.is_empty() {
+                    self.dirty.insert(realm);
+                }
             }
         }
     }
 
-    /// The watched protocols of which a queue has an unclaimed job, with the sort keys.
+    /// The protocols in watched realms of which a queue has an unclaimed job, with the sort keys.
     fn of(&self, queue: &Queue) -> Vec<(Protocol, SortKey)> {
         let unclaimed = queue
             .unclaimed_jobs()
             .map(|(class, at, _)| (class.protocol, at));
         unclaimed
-            .filter(|(protocol, _)| self.watched.contains_key(protocol))
+            .filter(|(protocol, _)| self.watched.contains_key(&queue.image.id.realm(*protocol)))
             .collect()
     }
 }
@@ -110,35 +113,38 @@ impl Queue {
 }
 
 impl Queues {
-    /// Adds a subscription that takes unclaimed jobs of this protocol. Examines all queues the
-    /// first time.
-    pub(crate) fn watch_unclaimed(&mut self, protocol: Protocol) {
-        match self.unclaimed.watched.entry(protocol) {
+    /// Adds a subscription that takes unclaimed jobs of this realm. Examines all queues of the
+    /// namespace the first time.
+    pub(crate) fn watch_unclaimed(&mut self, realm: Realm) {
+        match self.unclaimed.watched.entry(realm) {
             Entry::Occupied(entry) => entry.into_mut().subscriptions += 1,
             Entry::Vacant(entry) => {
                 entry.insert(Watch {
                     subscriptions: 1,
                     ..Watch::default()
                 });
-                for id in 0..self.numbers() {
-                    self.note_unclaimed(QueueId(id));
+                let first = QueueId::new(realm.namespace, 0);
+                let own = |id: &QueueId| id.namespace() == realm.namespace;
+                let ids: Vec<QueueId> = self.ids_from(first).take_while(own).collect();
+                for id in ids {
+                    self.note_unclaimed(id);
                 }
             }
         }
     }
 
-    /// Removes a subscription that takes unclaimed jobs of this protocol.
-    pub(crate) fn watch_unclaimed_no_more(&mut self, protocol: Protocol) {
-        if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
+    /// Removes a subscription that takes unclaimed jobs of this realm.
+    pub(crate) fn watch_unclaimed_no_more(&mut self, realm: Realm) {
+        if let Some(watch) = self.unclaimed.watched.get_mut(&realm) {
             watch.subscriptions -= 1;
         }
     }
 
-    /// The number of subscriptions that take unclaimed jobs of this protocol.
-    pub(crate) fn unclaimed_subscriptions(&self, protocol: Protocol) -> usize {
+    /// The number of subscriptions that take unclaimed jobs of this realm.
+    pub(crate) fn unclaimed_subscriptions(&self, realm: Realm) -> usize {
         self.unclaimed
             .watched
-            .get(&protocol)
+            .get(&realm)
             .map_or(0, |watch| watch.subscriptions)
     }
 
@@ -171,74 +177,85 @@ impl Queues {
         }
     }
 
-    /// Adds a client with credits that is waiting for unclaimed jobs of this protocol.
-    pub(crate) fn add_unclaimed_waiter(
-        &mut self,
-        protocol: Protocol,
-        key: WaitKey,
-        client: ClientId,
-    ) {
-        if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
+    /// Adds a client with credits that is waiting for unclaimed jobs of this realm.
+    pub(crate) fn add_unclaimed_waiter(&mut self, realm: Realm, key: WaitKey, client: ClientId) {
+        if let Some(watch) = self.unclaimed.watched.get_mut(&realm) {
             watch.takers.insert(key, client);
-            self.unclaimed.is_dirty |= !watch.queues.is_empty();
+            if !watch.queues.is_empty() {
+                self.unclaimed.dirty.insert(realm);
+            }
         }
     }
 
     /// Called when a client that may be waiting for unclaimed jobs takes them on different terms,
-    /// which a throttle may admit.
+    /// which a throttle may admit, and when such jobs were blocked for lack of buffer space.
     pub(crate) fn retry_unclaimed(&mut self) {
-        let may_match = |watch: &Watch| !watch.takers.is_empty() && !watch.queues.is_empty();
-        self.unclaimed.is_dirty |= self.unclaimed.watched.values().any(may_match);
+        let watched = self.unclaimed.watched.iter();
+        let may_match = watched
+            .filter(|(_, watch)| !watch.takers.is_empty() && !watch.queues.is_empty())
+            .map(|(realm, _)| *realm);
+        self.unclaimed.dirty.extend(may_match);
     }
 
-    /// Removes a client that is waiting for unclaimed jobs of this protocol.
-    pub(crate) fn remove_unclaimed_waiter(&mut self, protocol: Protocol, key: WaitKey) {
-        if let Some(watch) = self.unclaimed.watched.get_mut(&protocol) {
+    /// Removes a client that is waiting for unclaimed jobs of this realm.
+    pub(crate) fn remove_unclaimed_waiter(&mut self, realm: Realm, key: WaitKey) {
+        if let Some(watch) = self.unclaimed.watched.get_mut(&realm) {
             watch.takers.remove(&key);
         }
     }
 
-    /// The queues with an unclaimed job of this protocol, in order of these jobs.
-    pub(crate) fn unclaimed(&self, protocol: Protocol) -> impl Iterator<Item = &Queue> {
+    /// The queues with an unclaimed job of this realm, in order of these jobs.
+    pub(crate) fn unclaimed(&self, realm: Realm) -> impl Iterator<Item = &Queue> {
         let queues = self
             .unclaimed
             .watched
-            .get(&protocol)
+            .get(&realm)
             .into_iter()
             .flat_map(|watch| &watch.queues);
         queues.filter_map(|(_, queue)| self.at(*queue))
     }
 
-    /// Per protocol: the clients that wait for unclaimed jobs, in serving order.
-    pub(crate) fn unclaimed_waiters(
-        &self,
-    ) -> impl Iterator<Item = (Protocol, &BTreeMap<WaitKey, ClientId>)> {
+    /// The clients that wait for unclaimed jobs of this realm, in serving order.
+    pub(crate) fn unclaimed_waiters(&self, realm: Realm) -> Option<&BTreeMap<WaitKey, ClientId>> {
         self.unclaimed
             .watched
-            .iter()
-            .map(|(protocol, watch)| (*protocol, &watch.takers))
-            .filter(|(_, t)| !t.is_empty())
+            .get(&realm)
+            .map(|watch| &watch.takers)
     }
 
     /// Returns true if an unclaimed job and a client that is waiting for it may match.
-    pub(crate) const fn may_serve_unclaimed(&self) -> bool {
-        self.unclaimed.is_dirty
+    pub(crate) fn may_serve_unclaimed(&self) -> bool {
+        !self.unclaimed.dirty.is_empty()
     }
 
-    /// Called when unclaimed jobs were blocked for lack of buffer space.
-    pub(crate) const fn serve_unclaimed_again(&mut self) {
-        self.unclaimed.is_dirty = true;
+    /// The first realm where they may match.
+    pub(crate) fn unclaimed_to_serve(&self) -> Option<Realm> {
+        self.unclaimed.dirty.first().copied()
     }
 
-    /// Called when no unclaimed job matches a waiting client, or there is no buffer space for it.
-    pub(crate) const fn unclaimed_are_served(&mut self) {
-        self.unclaimed.is_dirty = false;
+    /// Called when no unclaimed job of this realm matches a waiting client.
+    pub(crate) fn unclaimed_are_served(&mut self, realm: Realm) {
+        self.unclaimed.dirty.remove(&realm);
+    }
+
+    /// Called when there is no buffer space for unclaimed jobs.
+    pub(crate) fn unclaimed_are_blocked(&mut self) {
+        self.unclaimed.dirty.clear();
+    }
+
+    /// The realms with unclaimed jobs that any subscription has taken.
+    #[cfg(any(test, debug_assertions, feature = "testing"))]
+    pub(crate) fn watched_realms(&self) -> impl Iterator<Item = Realm> {
+        self.unclaimed.watched.keys().copied()
     }
 
     /// Asserts that the unclaimed queues are right.
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(super) fn check_unclaimed(&self) {
-        assert!(!self.unclaimed.is_dirty, "unclaimed jobs are left to serve");
+        assert!(
+            self.unclaimed.dirty.is_empty(),
+            "unclaimed jobs are left to serve"
+        );
         let mut queues = 0;
         for queue in self.iter() {
             let unclaimed = self.unclaimed.of(queue);
@@ -248,7 +265,7 @@ impl Queues {
                 queue.image.name
             );
             for (protocol, at) in unclaimed {
-                let watch = self.unclaimed.watched.get(&protocol);
+                let watch = self.unclaimed.watched.get(&queue.image.id.realm(protocol));
                 assert!(
                     watch.is_some_and(|watch| watch.queues.contains(&(at, queue.image.id))),
                     "{protocol:?}"

@@ -5,21 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::schedule::{LastRun, Recurrence, RunEnd, Schedule, ScheduleRef};
+use crate::by_namespace::{Sum, Sums};
 use crate::change::Change;
-use crate::ids::{JobId, Protocol, Timestamp};
+use crate::ids::{JobId, Namespace, Realm, Timestamp};
 use crate::timers::first_at;
 
 /// All schedules: by ID, by name, by next occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
     by_id: BTreeMap<JobId, Schedule>,
-    by_key: BTreeMap<(Protocol, Bytes), JobId>,
+    by_key: BTreeMap<(Realm, Bytes), JobId>,
     due: BTreeSet<(Timestamp, JobId)>,
     /// The next occurrences of schedules that use the wall clock.
     due_by_wall: BTreeSet<(Timestamp, JobId)>,
     /// The jobs of last occurrences, with the schedules.
     runs: BTreeSet<(JobId, JobId)>,
-    bytes: u64,
+    sums: Sums,
 }
 
 impl Schedules {
@@ -28,7 +29,12 @@ impl Schedules {
     }
 
     pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
+        self.sums.all().bytes
+    }
+
+    /// Those of a namespace; for `None`, all.
+    pub(crate) fn sum_of(&self, namespace: Option<Namespace>) -> Sum {
+        self.sums.of(namespace)
     }
 
     pub(crate) fn at(&self, id: JobId) -> Option<&Schedule> {
@@ -40,11 +46,12 @@ impl Schedules {
         self.by_id.range(first..).map(|(_, schedule)| schedule)
     }
 
-    pub(crate) fn find(&self, which: &ScheduleRef) -> Option<JobId> {
+    pub(crate) fn find(&self, namespace: Namespace, which: &ScheduleRef) -> Option<JobId> {
         match which {
             ScheduleRef::Id(id) => self.by_id.get(id).map(|schedule| schedule.id),
             ScheduleRef::Key { protocol, key } => {
-                self.by_key.get(&(*protocol, key.clone())).copied()
+                let name = (namespace.realm(*protocol), key.clone());
+                self.by_key.get(&name).copied()
             }
         }
     }
@@ -75,8 +82,8 @@ impl Schedules {
     }
 
     /// The schedule of this name.
-    pub(crate) fn named(&self, protocol: Protocol, key: &Bytes) -> Option<&Schedule> {
-        self.at(*self.by_key.get(&(protocol, key.clone()))?)
+    pub(crate) fn named(&self, realm: Realm, key: &Bytes) -> Option<&Schedule> {
+        self.at(*self.by_key.get(&(realm, key.clone()))?)
     }
 
     /// Handles a wall clock that was set back. A calendar schedule then waits no longer than for the second
@@ -106,10 +113,11 @@ impl Schedules {
     /// Inserts a schedule, replacing any with the same ID, without recording a change.
     pub(crate) fn put(&mut self, schedule: Schedule) {
         self.remove(schedule.id);
-        self.bytes += schedule.weight_bytes();
+        self.sums
+            .add(schedule.job.namespace, schedule.weight_bytes());
         if let Some(key) = &schedule.key {
             self.by_key
-                .insert((schedule.job.protocol, key.clone()), schedule.id);
+                .insert((schedule.job.realm(), key.clone()), schedule.id);
         }
         self.due_at(schedule.recurrence, schedule.next_at, schedule.id);
         self.runs
@@ -125,9 +133,10 @@ impl Schedules {
 
     fn remove(&mut self, id: JobId) -> Option<Schedule> {
         let schedule = self.by_id.remove(&id)?;
-        self.bytes -= schedule.weight_bytes();
+        self.sums
+            .subtract(schedule.job.namespace, schedule.weight_bytes());
         if let Some(key) = &schedule.key {
-            self.by_key.remove(&(schedule.job.protocol, key.clone()));
+            self.by_key.remove(&(schedule.job.realm(), key.clone()));
         }
         self.due_of(schedule.recurrence)
             .remove(&(schedule.next_at, id));
@@ -207,17 +216,17 @@ impl Schedules {
     #[cfg(any(test, debug_assertions, feature = "testing"))]
     pub(crate) fn check(&self) {
         let bytes: u64 = self.by_id.values().map(Schedule::weight_bytes).sum();
-        assert_eq!(bytes, self.bytes, "bytes of schedules");
+        assert_eq!(bytes, self.bytes(), "bytes of schedules");
         let named = self
             .by_id
             .values()
             .filter(|schedule| schedule.key.is_some());
         assert_eq!(named.count(), self.by_key.len(), "schedules by name");
-        for ((protocol, key), id) in &self.by_key {
+        for ((realm, key), id) in &self.by_key {
             let named = self
                 .at(*id)
-                .map(|schedule| (schedule.job.protocol, schedule.key.as_ref()));
-            assert_eq!(named, Some((*protocol, Some(key))), "{id:?} by name");
+                .map(|schedule| (schedule.job.realm(), schedule.key.as_ref()));
+            assert_eq!(named, Some((*realm, Some(key))), "{id:?} by name");
         }
         for (by_wall, indexed) in [(false, &self.due), (true, &self.due_by_wall)] {
             let timed = self

@@ -25,6 +25,7 @@ mod leases;
 mod limits;
 mod listing;
 mod memory;
+mod namespaces;
 mod on_dead;
 mod order;
 mod packed;

@@ -45,6 +45,7 @@ impl Room {
     fn open(&mut self, clients: std::ops::Range<u64>) {
         for client in clients {
             let info = ClientInfo {
+                namespace: None,
                 address: format!("192.168.100.{}:{}", client % 256, 10_000 + client).into(),
                 protocol: Some(Protocol::GEARMAN),
                 number: 7,

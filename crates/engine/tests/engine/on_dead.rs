@@ -15,7 +15,7 @@ use crate::common::*;
 struct Reports;
 
 impl OnDead for Reports {
-    fn job(&self, dead: &Job, queue: &[u8], wall: Timestamp) -> Option<NewJob> {
+    fn job(&self, dead: &Job, queue: &[u8], _: &[u8], wall: Timestamp) -> Option<NewJob> {
         assert!(dead.state.kind() == JobStateKind::Dead && wall == Timestamp(1_000));
         let body = Bytes::copy_from_slice(dead.name());
         (queue == b"mail")

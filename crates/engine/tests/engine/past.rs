@@ -116,7 +116,10 @@ fn the_worker_of_an_imported_lease_may_end_it() {
     let mut broker = Broker::new();
     broker.hear(1, been(leased(5_000), 0).named("jid"));
     assert_eq!(
-        broker.engine.job_named(b"jid").map(|job| job.attempts),
+        broker
+            .engine
+            .job_named(windlass_engine::Namespace::UNNAMED, b"jid")
+            .map(|job| job.attempts),
         Some(1)
     );
     broker.is_due_at(5_000);
@@ -130,7 +133,12 @@ fn the_worker_of_an_imported_lease_may_end_it() {
         }),
         ["2 finished j1"],
     );
-    assert!(broker.engine.job_named(b"jid").is_none());
+    assert!(
+        broker
+            .engine
+            .job_named(windlass_engine::Namespace::UNNAMED, b"jid")
+            .is_none()
+    );
 }
 
 #[test]

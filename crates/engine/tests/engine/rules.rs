@@ -328,7 +328,7 @@ fn a_job_with_a_conversion_error_is_dead_lettered() {
         );
         let job = broker
             .engine
-            .job_named(b"")
+            .job_named(windlass_engine::Namespace::UNNAMED, b"")
             .or_else(|| broker.engine.jobs().next())
             .unwrap();
         assert_eq!(

@@ -314,7 +314,7 @@ fn impossible_schedules_are_refused() {
     broker.says(
         1,
         push("q").with(|job| job.body = vec![7; 2_000].into()),
-        ["1 refused: daemon is full: bytes of jobs 2602, limit 3000"],
+        ["1 refused: daemon is full: bytes of jobs 2610, limit 3000"],
     );
     broker.hear(
         1,

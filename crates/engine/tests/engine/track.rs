@@ -29,7 +29,10 @@ fn so_far(text: &'static str, percent: u32) -> Command {
 
 /// The tracked view of a name: the state, the success, and the time of the last change.
 fn seen(broker: &Broker, text: &'static str) -> String {
-    let Some(job) = broker.engine.job_named(text.as_bytes()) else {
+    let Some(job) = broker
+        .engine
+        .job_named(windlass_engine::Namespace::UNNAMED, text.as_bytes())
+    else {
         return "unknown".into();
     };
     let Some(track) = job.extra.as_deref().and_then(|extra| extra.track) else {
@@ -46,7 +49,7 @@ fn seen(broker: &Broker, text: &'static str) -> String {
 fn progress(broker: &Broker, text: &'static str) -> Option<Progress> {
     broker
         .engine
-        .job_named(text.as_bytes())?
+        .job_named(windlass_engine::Namespace::UNNAMED, text.as_bytes())?
         .extra
         .as_deref()?
         .progress

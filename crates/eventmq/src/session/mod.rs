@@ -36,6 +36,7 @@ use windlass_zmtp::{Event, Link, Message, Registration, Unsent};
 pub(crate) use directory::Address;
 pub use directory::Directory;
 pub use rules::without_headers;
+pub(crate) use settings::Others;
 pub use settings::Settings;
 
 use crate::wire::{Command, Packet, unix_seconds};
@@ -198,6 +199,10 @@ impl Speaker for EventmqSpeaker {
 
     type Question = Ask;
 
+    fn awaits_login(&self) -> bool {
+        self.link.awaits_login()
+    }
+
     fn open(&mut self, talk: &mut Talk<'_>) {
         self.link.open(talk.now(), talk.bytes());
     }
@@ -208,7 +213,10 @@ impl Speaker for EventmqSpeaker {
                 Ok(packet) => self.packet(packet, message, talk),
                 Err(fault) => ignored(&fault),
             },
-            Ok(Some(Event::Ready(ready))) => self.introduced(&ready, talk),
+            Ok(Some(Event::Ready(ready))) => {
+                self.settings = self.settings.entered(&ready, talk);
+                self.introduced(&ready, talk);
+            }
             // Subscriptions concern publishers only.
             Ok(Some(Event::Subscribe(_) | Event::Cancel(_))) => {}
             Ok(None) => return Ok(Read::Needs(self.link.peer().bytes_wanted())),

@@ -3,18 +3,20 @@
 
 mod cron;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_bridge::Origin;
 use windlass_config::{
-    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Misplaced, Period, Secret, Throttles,
-    Tls, check_secret, credential, positive, secret, senseless, within,
+    ByteSize, Error, FRAME_BYTES_CEILING, FRAME_BYTES_MIN, Misplaced, Password, Period, Secret,
+    Throttles, Tls, check_secret, credential, positive, secret, senseless, within,
 };
 use windlass_engine::{Clash, Limits, NewJob, QueueKind, Timestamp};
 use windlass_session::Listen;
 use windlass_session::protocol::{
-    Daemon, EndedJob, Endpoint, ImportTerms, Listener, Protocol, Schedules, SessionFactory,
+    Daemon, EndedJob, Endpoint, ImportTerms, Listener, NamedNamespace, Protocol, Schedules,
+    SessionFactory,
 };
 
 pub use cron::{Cron, CronJob, NotJson};
@@ -25,6 +27,9 @@ use crate::wire::is_queue_name;
 
 const MIB: u64 = 1 << 20;
 const PORT: u16 = 7419;
+
+/// The most passwords: each HELLO costs the hash of every one, thousands of rounds.
+const PASSWORDS_MAX: usize = 100;
 
 /// The longest reservation that a job can request.
 const DAY_MS: u64 = 86_400_000;
@@ -63,11 +68,18 @@ windlass_config::section! {
         pub description: String = "Faktory Enterprise".to_owned(),
         /// Recurring jobs.
         pub cron: Vec<Cron>,
+        /// Passwords that tell a client's namespace, by its name.
+        pub passwords: BTreeMap<String, Password>,
         /// Limits on the jobs of a queue that are worked on at once.
         pub throttles: Throttles,
         /// TLS for every TCP address in `listen`.
         pub tls: Tls,
     }
+}
+
+/// The key of a namespace's password.
+fn password_key(namespace: &str) -> String {
+    format!("faktory.passwords.{}", namespace.escape_debug())
 }
 
 impl Faktory {
@@ -89,6 +101,12 @@ impl Faktory {
         let password = self
             .secret()
             .map_err(|error| Error::senseless("faktory.password_file", error))?;
+        let read = |(name, password): (&String, &Password)| {
+            let secret = password.read(&password_key(name))?;
+            Ok((name.clone(), Password::Plain(secret)))
+        };
+        let passwords = self.passwords.iter().map(read);
+        let passwords = passwords.collect::<Result<_, Error>>()?;
         Ok(Settings {
             memory_mb: daemon.memory_mb,
             clock_ns: daemon.wall_ns,
@@ -96,11 +114,36 @@ impl Faktory {
             ..Settings::new(
                 Self {
                     password,
+                    passwords,
                     ..self.clone()
                 },
                 (daemon.now)(),
             )
         })
+    }
+
+    /// Checks the passwords of namespaces, beside that of all clients: each must tell a namespace.
+    fn check_passwords(&self, password: Secret) -> Result<(), Error> {
+        if self.passwords.len() > PASSWORDS_MAX {
+            return senseless(
+                "faktory.passwords",
+                format!(
+                    "{} passwords, at most {PASSWORDS_MAX}: give further namespaces an address in faktory.listen",
+                    self.passwords.len()
+                ),
+            );
+        }
+        let mut known = vec![(password, "faktory.password".to_owned())];
+        for (name, password) in &self.passwords {
+            let key = password_key(name);
+            let secret = password.read(&key)?;
+            if let Some((_, other)) = known.iter().find(|(other, _)| *other == secret) {
+                let why = format!("must differ from {other}: it tells the namespace of a client");
+                return senseless(key, why);
+            }
+            known.push((secret, key));
+        }
+        Ok(())
     }
 
     /// The longest reservation in seconds: of `reserve_for`, and from a TRACK SET on.
@@ -139,13 +182,14 @@ impl Protocol for Faktory {
             FRAME_BYTES_MIN,
             FRAME_BYTES_CEILING,
         )?;
-        check_secret(
+        let password = check_secret(
             "faktory",
             ["password", "password_file"],
             "faktory.password_file",
             &self.password,
             &self.password_file,
         )?;
+        self.check_passwords(password)?;
         if !self.reserve_min.as_ms().is_multiple_of(1000) || self.reserve_min.as_ms() > DAY_MS {
             return senseless("faktory.reserve_min", "must be whole seconds, at most 1d");
         }
@@ -172,6 +216,10 @@ impl Protocol for Faktory {
 
     fn listeners(&self) -> Vec<Listener<'_>> {
         Listener::each(self.name(), "faktory.listen", &self.listen, self.tls()).collect()
+    }
+
+    fn namespaces(&self) -> Vec<NamedNamespace> {
+        NamedNamespace::each("faktory.passwords", self.passwords.keys())
     }
 
     fn tls(&self) -> Option<&Tls> {
@@ -222,7 +270,8 @@ impl Protocol for Faktory {
 
     fn endpoints(&self, daemon: &Daemon) -> Result<Vec<Endpoint>, Error> {
         let settings = Arc::new(self.settings(daemon)?);
-        let guarded = !settings.section.password.is_empty();
+        let asks = |listen: &Listen| settings.asks(listen.namespace.as_deref());
+        let guarded = self.listen.iter().all(asks);
         let pages = pages(&settings);
         let shared = Arc::<Shared>::clone(&settings.shared);
         let endpoint = Endpoint::new(

@@ -14,6 +14,7 @@ use windlass_engine::{
 };
 
 use super::ask::{Ask, Gathered, Leaving};
+use super::counts::Counted;
 use super::{FAKTORY_VERSION, FaktorySpeaker, Settings, Talk};
 use crate::wire::{Chore, InfoText, is_queue_name, queue_member, reply};
 
@@ -51,7 +52,12 @@ impl FaktorySpeaker {
     /// Starts the reply: all counters, and so its length, are known.
     fn begin_info(&self, gathered: Gathered, talk: &mut Talk<'_>) {
         let now = talk.now();
-        let text = info_text(&self.settings, &gathered, now, talk.wall(now));
+        let own = self.counted.as_ref();
+        let text = InfoText {
+            connections: own.map_or(0, Counted::connections),
+            command_count: own.map_or(0, Counted::commands),
+            ..info_text(&self.settings, &gathered, now, talk.wall(now))
+        };
         let (begin, mut end) = (text.before_queues(), text.after_queues());
         reply::bulk_head(
             begin.len() + gathered.bytes.saturating_sub(1) + end.len(),

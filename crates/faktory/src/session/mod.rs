@@ -14,6 +14,7 @@ mod adopt;
 mod ask;
 mod batch;
 mod bulk;
+mod counts;
 mod fetch;
 mod flush;
 mod handshake;
@@ -39,13 +40,14 @@ use windlass_engine::{
 use windlass_session::{Conversation, Read, Reason, Speaker};
 
 pub use adopt::Standing;
+pub use counts::Shared;
 pub use pages::pages;
-pub use settings::{FAKTORY_VERSION, Settings, Shared};
+pub use settings::{FAKTORY_VERSION, Settings};
 
 use crate::wire::{Lines, Request, echo, number_of, reply};
 use ask::Ask;
+use counts::Counted;
 use handshake::Handshake;
-use settings::Counted;
 
 /// One connection's output.
 type Talk<'a> = windlass_session::Talk<'a, Ask>;
@@ -88,7 +90,7 @@ impl FaktorySpeaker {
     /// unpredictable.
     pub fn session(settings: Arc<Settings>, info: ClientInfo, rng: [u64; 2]) -> FaktorySession {
         let speaker = Self {
-            handshake: Some(Handshake::new(&settings, rng)),
+            handshake: Some(Handshake::new(&settings, info.namespace.clone(), rng)),
             settings,
             lines: Lines::default(),
             counted: None,
@@ -105,7 +107,9 @@ impl FaktorySpeaker {
         if let Request::Unknown(verb) = &request {
             return reply::error([b"unknown command ", echo(verb)].concat(), talk.bytes());
         }
-        self.settings.shared.count_command();
+        if let Some(counted) = &self.counted {
+            counted.count_command();
+        }
         match request {
             // "Client Commands"
             Request::Info => Self::info(talk),
@@ -147,6 +151,15 @@ impl Speaker for FaktorySpeaker {
     const PROTOCOL: Protocol = Protocol::FAKTORY;
 
     type Question = Ask;
+
+    fn awaits_login(&self) -> bool {
+        let handshake = self.handshake.as_ref();
+        handshake.is_some_and(|it| it.tells_namespace(&self.settings))
+    }
+
+    fn turned_away(&mut self, why: Refusal, talk: &mut Talk<'_>) {
+        reply::error(why.to_string(), talk.bytes());
+    }
 
     fn open(&mut self, talk: &mut Talk<'_>) {
         if let Some(handshake) = &mut self.handshake {

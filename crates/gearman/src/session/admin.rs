@@ -219,7 +219,7 @@ impl GearmanSpeaker {
                 let ErrorReply { code, text } = ErrorReply::NOT_PERMITTED;
                 self.error(code, text, talk);
             }
-            Refusal::NotFound(Thing::Batch | Thing::Worker | Thing::Client)
+            Refusal::NotFound(Thing::Batch | Thing::Worker | Thing::Client | Thing::Namespace)
             | Refusal::Limit { .. }
             | Refusal::NeverDue
             | Refusal::NotUnique

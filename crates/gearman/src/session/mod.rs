@@ -160,6 +160,7 @@ impl Speaker for GearmanSpeaker {
     type Question = Ask;
 
     fn open(&mut self, talk: &mut Talk<'_>) {
+        talk.enter(None);
         talk.send(ClientCommand::SetName(Bytes::from_static(NAMELESS)));
     }
 
@@ -205,6 +206,10 @@ impl Speaker for GearmanSpeaker {
             }
             _ => {}
         }
+    }
+
+    fn turned_away(&mut self, why: Refusal, talk: &mut Talk<'_>) {
+        refusal::reply(refusal::not_held(0), why).encode(talk.bytes());
     }
 
     fn refused(&mut self, code: u64, why: Refusal, talk: &mut Talk<'_>) {

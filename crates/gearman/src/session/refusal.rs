@@ -51,7 +51,12 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
         Refusal::WrongKind => WRONG_KIND,
         Refusal::DiskFull => DISK_FULL,
         Refusal::NotFound(
-            Thing::Schedule | Thing::Batch | Thing::Queue | Thing::Worker | Thing::Client,
+            Thing::Schedule
+            | Thing::Batch
+            | Thing::Queue
+            | Thing::Worker
+            | Thing::Client
+            | Thing::Namespace,
         )
         | Refusal::NotUnique
         | Refusal::InUse
@@ -64,10 +69,18 @@ pub(super) const fn reply(not_held: ErrorReply, why: Refusal) -> ErrorReply {
 /// The answer to a packet that exceeds a limit.
 const fn over(what: Capacity) -> ErrorReply {
     match what {
-        Capacity::QueueJobs | Capacity::KeyJobs | Capacity::Jobs | Capacity::JobBytes => {
-            ErrorReply::QUEUE_FULL
-        }
-        Capacity::Queues | Capacity::Subscriptions => FUNCTIONS_FULL,
+        Capacity::QueueJobs
+        | Capacity::KeyJobs
+        | Capacity::Jobs
+        | Capacity::JobBytes
+        | Capacity::NamespaceJobs
+        | Capacity::NamespaceBytes
+        | Capacity::NamespaceClients
+        | Capacity::NamespacePushes => ErrorReply::QUEUE_FULL,
+        Capacity::Queues
+        | Capacity::Subscriptions
+        | Capacity::NamespaceQueues
+        | Capacity::Namespaces => FUNCTIONS_FULL,
         Capacity::Schedules => SCHEDULES_FULL,
         Capacity::NameBytes => ErrorReply::FUNCTION_TOO_LARGE,
         Capacity::BodyBytes => WORKLOAD_TOO_LARGE,

@@ -109,6 +109,7 @@ fn response(response: &Response<'_>) -> String {
 
 fn queue(name: &'static str) -> QueueRow {
     QueueRow {
+        namespace: bytes::Bytes::new(),
         name: Bytes::from_static(name.as_bytes()),
         kind: QueueKind::Work,
         paused: Protocols::NONE,
@@ -420,6 +421,7 @@ fn end_of_input_waits_for_open_answers() {
     bench.say(b"");
     let (tag, _) = bench.command();
     let row = ClientRow {
+        namespace: bytes::Bytes::new(),
         id: windlass_engine::ClientId(1),
         number: 9,
         address: "".into(),

@@ -37,6 +37,9 @@ view! {
         complete: &'static str = state_name(view.complete),
         /// The callback for when all jobs have succeeded: `none`, `pushed` or `succeeded`.
         success: &'static str = state_name(view.success),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&view.namespace),
     }
 }
 

@@ -28,7 +28,7 @@ const COUNT_MAX: u64 = 100_000;
 const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Options of a bulk change.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct How {
@@ -218,6 +218,21 @@ impl IntoResponse for ManyChanged {
     }
 }
 
+/// Removes all jobs that the request sees, whatever their state.
+pub(super) async fn cancel_all(
+    app: &App,
+    cursor: Option<CursorText>,
+    dry_run: bool,
+) -> Outcome<ManyChanged> {
+    let how = How {
+        all: true,
+        cursor,
+        dry_run,
+        ..How::default()
+    };
+    change(app, |_| Mutation::Cancel, Conditions::default(), &how).await
+}
+
 /// `action` returns the change of the next jobs, given the number of changes so far.
 async fn change(
     app: &App,
@@ -230,6 +245,9 @@ async fn change(
             "no condition: use all=true for all jobs",
         ));
     }
+    // Jobs move within their namespace, and of the whole daemon the name is one of that without a name.
+    let own = app.namespace().or(how.to.as_ref().map(|_| ""));
+    let app = &app.within(own.map(Into::into));
     let filter = conditions.filter(app, Sight::Whole).await?;
     let left = how.limit.map_or(u64::MAX, |limit| limit.get().into());
     let (changed, next) = rounds(

@@ -81,8 +81,10 @@ view! {
 #[utoipa::path(get, path = "/api/v1/cluster", tag = "status", operation_id = "cluster", responses(
     (status = 200, body = Membership)
 ))]
-pub(crate) async fn show(app: Shared) -> Json<Membership> {
-    Json(Membership::of(app.control.role(), app.control.reasons()))
+pub(crate) async fn show(app: Shared) -> Outcome<Json<Membership>> {
+    app.check_whole()?;
+    let (role, reasons) = (app.control.role(), app.control.reasons());
+    Ok(Json(Membership::of(role, reasons)))
 }
 
 /// Lead no more

@@ -27,6 +27,9 @@ view! {
         jobs: u32 = row.held,
         /// Whether it waits for work.
         waits: bool = row.waits,
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&row.namespace),
     }
 }
 

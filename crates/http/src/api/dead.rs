@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::Json;
+use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass_engine::{
@@ -63,7 +64,10 @@ view! {
         /// When the first of them is tried again; null of dead jobs.
         next_at: Option<String> = group.next.and_then(|at| now.text(at)),
         /// One of the queues.
-        queue: Name = Name(group.queues.first().cloned().unwrap_or_default()),
+        queue: Name = Name(group.queues.first().map(|(_, queue)| queue.clone()).unwrap_or_default()),
+        /// The namespace of that queue, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(group.queues.first().map_or(&Bytes::new(), |(namespace, _)| namespace)),
         /// How many queues there are.
         queues: usize = group.queues.len(),
         /// The number of the job that died, or failed, last.
@@ -79,7 +83,8 @@ pub(crate) struct Group {
     last: Timestamp,
     /// By the engine's time.
     next: Option<Timestamp>,
-    queues: BTreeSet<bytes::Bytes>,
+    /// Each namespace and name.
+    queues: BTreeSet<(Bytes, Bytes)>,
     example: u64,
 }
 
@@ -221,7 +226,8 @@ fn add(groups: &mut BTreeMap<(String, String), Group>, view: &JobView, app: &App
         (group.last, group.example) = (last, view.job.id.0);
     }
     if group.queues.len() < GROUPS_MAX {
-        group.queues.insert(view.queue.clone());
+        let queue = (view.namespace.clone(), view.queue.clone());
+        group.queues.insert(queue);
     }
     0
 }

@@ -32,7 +32,7 @@ view! {
         if let (Some(lease), Some(Why::Leased(holder))) = (&mut row.lease, &why) {
             lease.worker = lease.worker.take().or_else(|| Name::of(&holder.worker));
         }
-        let shown = sight.body(app, &view.queue, job.protocol, job.body());
+        let shown = sight.body(app, view.into(), job.body());
         let (body, body_base64) = body(&shown);
         let result = extra.and_then(|extra| extra.result.as_deref());
         let unfit = Protocol::sharing().filter(|it| job.unfit.has(*it));

@@ -1,5 +1,6 @@
 //! The history: jobs that have ended, from files that no other request waits for.
 
+use bytes::Bytes;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
@@ -29,7 +30,7 @@ use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Params, Segments, rows};
 use crate::problem::{Outcome, Problem};
-use crate::sight::Sight;
+use crate::sight::{Home, Sight};
 use crate::time::{moment_text, parse_moment};
 use crate::view::view;
 
@@ -221,6 +222,7 @@ view! {
     Ended(row: &Row, app: &App, sight: Sight) with {
         // The bodies of a protocol that this daemon does not know are bytes.
         let protocol = app.daemon.bridge.protocol(&row.protocol).unwrap_or(Protocol::HTTP);
+        let home = Home { namespace: &row.namespace, queue: &row.queue, protocol };
         let ran_ms = row.started_at.map(|at| row.ended_at.saturating_sub(at));
         let waited_ms = row.started_at.map(|at| at.saturating_sub(row.ready_at));
     } {
@@ -234,6 +236,9 @@ view! {
         ended_at: Option<String> = moment_text(Timestamp(row.ended_at)),
         /// Its queue.
         queue: Name = Name(row.queue.clone()),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&row.namespace),
         /// What it calls, if that is not its queue.
         kind: Option<Name> = Name::of(&row.kind),
         /// The protocol of its producer.
@@ -241,7 +246,7 @@ view! {
         /// The producer's name for it: a jid, a message id.
         name: Option<Name> = Name::of(&row.name),
         /// Its unique id.
-        unique: Option<Name> = sight.key(app, &row.queue, protocol, &row.unique),
+        unique: Option<Name> = sight.key(app, home, &row.unique),
         /// Its key in the policy of its queue.
         key: Option<Name> = Name::of(&row.key),
         /// When it was pushed; null if it was pushed before its queue had a history.
@@ -291,7 +296,7 @@ view! {
         /// The first bytes of its body, if its queue keeps them.
         #[serde(skip_serializing_if = "Option::is_none")]
         body: Option<Kept> = row.body.as_ref().map(|kept| {
-            let shown = sight.body(app, &row.queue, protocol, &kept.bytes);
+            let shown = sight.body(app, home, &kept.bytes);
             Kept::of(kept, &shown, matches!(shown, Cow::Owned(_)))
         }),
         /// The first bytes of its result, if its queue keeps them.
@@ -375,7 +380,10 @@ view! {
         /// When the hour begins.
         hour: Option<String> = moment(Some(row.hour_ms)),
         /// The queue.
-        queue: Name = Name(row.queue.clone()),
+        queue: Name = Name(row.name()),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&row.namespace),
         /// What the jobs call, if that is not their queue.
         kind: Option<Name> = Name::of(&row.kind),
         /// Jobs that succeeded.
@@ -430,7 +438,10 @@ view! {
     /// What ended of a queue and kind.
     EndedKind(row: &HourRow) {
         /// The queue.
-        queue: Name = Name(row.queue.clone()),
+        queue: Name = Name(row.name()),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&row.namespace),
         /// What the jobs call, if that is not their queue.
         kind: Option<Name> = Name::of(&row.kind),
         /// Jobs that succeeded.
@@ -511,6 +522,7 @@ impl Which {
         Ok(Question {
             from_ms,
             until_ms,
+            namespace: namespace_of(app),
             queue: bytes(&self.queue),
             kind: bytes(&self.kind),
             endings: self.outcome.clone().unwrap_or_default().0,
@@ -582,7 +594,7 @@ pub(crate) async fn list(
     Params(which): Params<Which>,
 ) -> Outcome<Json<EndedPage>> {
     if which.text.is_some() {
-        sight.check_search(&app, which.queue.as_ref())?;
+        sight.check_search(&app, which.queue.as_ref()).await?;
     }
     let question = which.question(&app)?;
     let Answer {
@@ -610,8 +622,16 @@ pub(crate) async fn get(
     Ok(Json(Ended::of(&row, &app, sight)))
 }
 
+/// The namespace whose jobs a request is about; `None`: those of all.
+fn namespace_of(app: &App) -> Option<Bytes> {
+    let name = app.namespace()?;
+    Some(Bytes::copy_from_slice(name.as_bytes()))
+}
+
 async fn row(app: &App, place: Place) -> Outcome<Row> {
     let row = ask(app, move |book| book.row(place.0)).await?;
+    let own = namespace_of(app);
+    let row = row.filter(|row| own.is_none_or(|own| own == row.namespace));
     row.ok_or_else(|| Problem::not_found(format!("there is no ended job {place}")))
 }
 
@@ -648,6 +668,7 @@ pub(crate) async fn again(
         protocol,
         unique,
         body,
+        namespace,
         ..
     } = row(&app, place).await?;
     let whole = body.filter(|kept| kept.len == kept.bytes.len() as u64);
@@ -681,7 +702,8 @@ pub(crate) async fn again(
         again_of: Some(job),
         ..new
     };
-    pushed(&app, new).await
+    // A queue of this name may be in other namespaces, too.
+    pushed(&app.beside(&namespace), new).await
 }
 
 /// What ended in each hour
@@ -810,6 +832,7 @@ fn hours_of(app: &App, span: Span<'_>, queue: Option<Name>, kind: Option<Name>) 
     Ok(Hours {
         from_ms,
         until_ms: until_ms.min(app.now().wall.0.saturating_add(HOUR_MS)),
+        namespace: namespace_of(app),
         queue: queue.map(|name| name.0),
         kind: kind.map(|name| name.0),
     })

@@ -8,15 +8,14 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
-use windlass_daemon::client::Client;
-use windlass_engine::{JobChange, Protocol, QueueChange, Watched, WorkerChange};
+use windlass_engine::{JobChange, QueueChange, Watched, WorkerChange};
 
 use super::views::state_name;
 use crate::app::{App, Peer, Shared};
+use crate::client::Client;
 use crate::name::Name;
 use crate::params::Params;
 use crate::places::Place;
@@ -49,6 +48,9 @@ pub(super) struct JobEvent {
     protocol: &'static str,
     /// Its state; null if it was removed, as a job is that succeeded.
     state: Option<&'static str>,
+    /// Its namespace, if that has a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<Name>,
 }
 
 /// The data of an event `queue`: something has happened to a queue.
@@ -92,7 +94,8 @@ pub(super) async fn events(
     let place = app.watching.try_take().ok_or_else(|| {
         Problem::unavailable("too_many_watching", "too many streams of events are open")
     })?;
-    let client = app.client_of(Protocol::HTTP, &peer.address);
+    // Without a protocol, it sees the namespaces that the request is about, and not only that without a name.
+    let client = app.watcher(&peer.address);
     let watching = Watching {
         client,
         app,
@@ -128,8 +131,7 @@ impl Watching {
             self.queue.clone().map(|name| name.0),
             std::mem::take(&mut self.room),
         );
-        let Ok(watched) =
-            tokio::time::timeout(ALIVE_EVERY, self.client.watch(queue, Bytes::new(), room)).await
+        let Ok(watched) = tokio::time::timeout(ALIVE_EVERY, self.client.watch(queue, room)).await
         else {
             return Some(":\n\n".to_owned());
         };
@@ -152,6 +154,7 @@ fn event_text(watched: Watched, app: &App) -> String {
                 queue,
                 protocol,
                 now,
+                namespace,
                 ..
             } = *change;
             let (protocol, state) = (app.protocol_name(protocol), now.map(state_name));
@@ -162,6 +165,7 @@ fn event_text(watched: Watched, app: &App) -> String {
                     queue: Name(queue),
                     protocol,
                     state,
+                    namespace: Name::of(&namespace),
                 }),
             )
         }

@@ -147,7 +147,7 @@ impl Conditions {
     /// The engine's filter. Periods count from now.
     pub(super) async fn filter(self, app: &App, sight: Sight) -> Outcome<Filter> {
         if self.text.is_some() {
-            sight.check_search(app, self.queue.as_ref())?;
+            sight.check_search(app, self.queue.as_ref()).await?;
         }
         let protocol = self
             .protocol

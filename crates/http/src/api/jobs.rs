@@ -170,7 +170,8 @@ pub(crate) async fn get(
     };
     let queue = match why {
         Some(Why::Behind { .. } | Why::Turn(_)) => {
-            app.queue(view.queue.clone()).await.ok().flatten()
+            let beside = app.beside(&view.namespace);
+            beside.queue(view.queue.clone()).await.ok().flatten()
         }
         _ => None,
     };
@@ -209,6 +210,7 @@ async fn batch_of(app: &App, view: &JobView) -> Option<Name> {
         ..Filter::default()
     });
     let Ok(Reply::Jobs { rows, .. }) = app
+        .beside(&view.namespace)
         .ask(Query::Jobs {
             filter,
             after: Cursor::default(),
@@ -235,7 +237,7 @@ pub(super) async fn body(
         (header::CONTENT_DISPOSITION, "attachment"),
     ];
     let job = &view.job;
-    let body = match sight.body(&app, &view.queue, job.protocol, job.body()) {
+    let body = match sight.body(&app, (&*view).into(), job.body()) {
         Cow::Borrowed(_) => job.payload.share_body(),
         Cow::Owned(shown) => shown.into(),
     };

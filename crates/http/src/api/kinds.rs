@@ -49,9 +49,9 @@ view! {
     /// What happened to the jobs of a kind.
     KindFigures(row: &(Kind, QueueFigures), app: &App) with {
         let (kind, figures) = row;
-        let (protocol, name) = match kind {
-            Kind::Of(protocol, name) => (Some(*protocol), Some(Name(name.clone())).filter(|_| !name.is_empty())),
-            Kind::Others => (None, None),
+        let (protocol, namespace, name) = match kind {
+            Kind::Of(protocol, namespace, name) => (Some(*protocol), Name::of(namespace), Name::of(name)),
+            Kind::Others => (None, None, None),
         };
         let totals = figures.total();
     } {
@@ -71,6 +71,9 @@ view! {
         waited: Durations = Durations::of(&figures.waited),
         /// How long they ran, from taken to the worker's report.
         ran: Durations = Durations::of(&figures.ran),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = namespace,
     }
 }
 
@@ -103,10 +106,20 @@ pub(crate) async fn list(app: Shared, Params(which): Params<Which>) -> Outcome<J
         limit,
         sort,
     } = which;
+    // What is kept is of all namespaces, whoever asks.
+    let whole = app.whole();
     app.by_kind
-        .add(&app, &app.figures().await?, app.kinds().await?);
+        .add(&whole, &whole.figures().await?, whole.kinds().await?);
     let (since, all) = app.by_kind.over(span.unwrap_or_default());
-    let of = all.iter().map(|row| KindFigures::of(row, &app));
+    let is_seen = |(kind, _): &&(Kind, QueueFigures)| match (kind, app.namespace()) {
+        (_, None) => true,
+        (Kind::Of(_, namespace, _), Some(own)) => namespace == own.as_bytes(),
+        (Kind::Others, Some(_)) => false,
+    };
+    let of = all
+        .iter()
+        .filter(is_seen)
+        .map(|row| KindFigures::of(row, &app));
     let all = of
         .filter(|row| kind.is_none() || row.kind == kind)
         .collect();

@@ -113,8 +113,11 @@ pub(crate) fn sorted<T: Serialize>(
 fn key(row: &impl Serialize, field: &str) -> Outcome<(bool, (f64, String))> {
     let (name, inner) = field.split_once('.').unwrap_or((field, ""));
     let row = serde_json::to_value(row).unwrap_or_default();
+    // Rows of the namespace without a name do not have it.
+    let of_unnamed = (name == "namespace").then_some(&serde_json::Value::Null);
     let field = row
         .get(name)
+        .or(of_unnamed)
         .ok_or_else(|| Problem::bad_request(format!("sort: there is no field {name}")))?;
     let value = field.get(inner).unwrap_or(field);
     let number = value

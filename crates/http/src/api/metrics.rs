@@ -30,9 +30,10 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
                 app.figures().await?,
             );
             protocols.extend(stats.protocols.iter().map(|it| it.protocol));
-            let of_kinds = app.kinds().await?;
+            let (of_kinds, namespaces) = (app.kinds().await?, app.namespaces().await?);
             let mut own = app.series.lock().unwrap_or_else(PoisonError::into_inner);
             let (series, kinds) = (own.of(&rows, figures), own.of_kinds(of_kinds));
+            let namespaces = own.of_namespaces(namespaces);
             drop(own);
             let (workers, queues) = (stats.workers.into(), stats.queues.into());
             // One connection is that of this request. The engine of a leader also contains clients of other
@@ -46,6 +47,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
                 Some(OfEngine {
                     series,
                     kinds,
+                    namespaces,
                     workers,
                     queues,
                     bytes: stats.bytes,
@@ -65,7 +67,7 @@ pub(super) async fn metrics(app: Shared, headers: HeaderMap) -> Outcome<Response
         connections,
         role,
         clock_ahead_ms: clock::machine_ahead_ms(),
-        store_failed: app.clients.readiness() == Readiness::StoreFailed,
+        store_failed: app.readiness() == Readiness::StoreFailed,
         refusing: refusing::hold(&app, stats.as_deref()).into_keys().collect(),
         resident_bytes: (app.daemon.memory_mb)() << 20,
         started_at: now.to_wall(app.started_at),

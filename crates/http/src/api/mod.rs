@@ -18,6 +18,7 @@ pub(crate) mod kinds;
 mod leases;
 pub(crate) mod listing;
 mod metrics;
+pub(crate) mod namespaces;
 mod pace;
 pub(crate) mod policies;
 pub(crate) mod push;
@@ -44,10 +45,11 @@ use utoipa::{OpenApi, PartialSchema as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::access::{demand, demand_and_record, of_role};
+use crate::access::{demand, demand_and_record, of_role, of_whole};
 use crate::app::App;
 use crate::guard::OPEN;
 use crate::login::Role;
+use crate::namespace::PARAMETER;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -62,6 +64,7 @@ use crate::login::Role;
     tags(
         (name = "status", description = "The daemon as a whole"),
         (name = "queues", description = "Queues of all protocols"),
+        (name = "namespaces", description = "Parts of the daemon whose clients see nothing of each other"),
         (name = "jobs", description = "Jobs of all protocols and states"),
         (name = "workers", description = "Workers known by name"),
         (name = "schedules", description = "Jobs that are pushed again and again"),
@@ -76,10 +79,17 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(status::livez))
         .routes(routes!(status::readyz))
+        .routes(routes!(namespaces::list))
         .merge(of_role(reading(), Role::Read, demand))
+        .merge(of_role(of_whole(overseeing()), Role::Read, demand))
         .merge(of_role(working(), Role::Operate, demand))
         .merge(of_role(operating(), Role::Operate, demand_and_record))
         .merge(of_role(administering(), Role::Admin, demand_and_record))
+        .merge(of_role(
+            of_whole(governing()),
+            Role::Admin,
+            demand_and_record,
+        ))
 }
 
 /// Handlers by module.
@@ -92,10 +102,8 @@ macro_rules! handlers {
 /// Shows.
 fn reading() -> OpenApiRouter<Arc<App>> {
     handlers! {
-        status: status;
-        history: history;
         ended: list, get, hours, kinds;
-        metrics: metrics;
+        status: status;
         queues: list, get;
         policies: get, get_policy;
         throttles: list;
@@ -109,6 +117,14 @@ fn reading() -> OpenApiRouter<Arc<App>> {
         schedules: list;
         batches: list, get;
         connections: list;
+    }
+}
+
+/// Shows what belongs to no namespace.
+fn overseeing() -> OpenApiRouter<Arc<App>> {
+    handlers! {
+        history: history;
+        metrics: metrics;
         cluster: show;
     }
 }
@@ -126,27 +142,36 @@ fn working() -> OpenApiRouter<Arc<App>> {
 /// Routes that modify state without losing data.
 fn operating() -> OpenApiRouter<Arc<App>> {
     handlers! {
+        ended: again;
         queues: pause, resume, throttle, unthrottle, limit, unlimit;
         policies: set_policy, unset_policy;
         jobs: retry, kill, requeue;
-        ended: again;
         bulk: retry, kill, requeue;
         schedules: run, pause, resume;
         workers: quiet, stop, quiet_all, stop_all;
+        namespaces: pause, resume;
     }
 }
 
 /// Routes that lose data, or return the complete contents including all bodies.
 fn administering() -> OpenApiRouter<Arc<App>> {
     handlers! {
-        control: drain, reload;
-        cluster: yield_lead;
         queues: clear, remove;
         jobs: delete, cancel;
         bulk: delete, cancel;
         schedules: remove;
         connections: close;
         export: export;
+        namespaces: empty;
+    }
+}
+
+/// The same, for the whole daemon.
+fn governing() -> OpenApiRouter<Arc<App>> {
+    handlers! {
+        control: drain, reload;
+        cluster: yield_lead;
+        namespaces: set, remove;
     }
 }
 
@@ -176,6 +201,33 @@ fn placed(path: &str) -> impl Iterator<Item = Parameter> {
             .schema(Some(schema))
             .build()
     })
+}
+
+/// Returns true for a path that can be about one namespace.
+fn is_within(path: &str) -> bool {
+    const WHOLE: [&str; 6] = [
+        "/api/v1/cluster",
+        "/api/v1/drain",
+        "/api/v1/history",
+        "/api/v1/namespaces/",
+        "/api/v1/reload",
+        "/metrics",
+    ];
+    !OPEN.contains(&path) && !WHOLE.iter().any(|whole| path.starts_with(whole))
+}
+
+/// The parameter that limits a request to one namespace.
+fn namespace() -> Parameter {
+    let about = "Only this namespace, in which names are looked up; empty for the one without a name. All that the login \
+                 sees, if it is left out";
+    let parameter = ParameterBuilder::new()
+        .name(PARAMETER)
+        .parameter_in(ParameterIn::Query)
+        .required(Required::False);
+    parameter
+        .description(Some(about))
+        .schema(Some(String::schema()))
+        .build()
 }
 
 /// The text of the document. Each response must have a description; a missing one is filled with the name of
@@ -212,6 +264,7 @@ pub(crate) fn text(mut document: utoipa::openapi::OpenApi) -> String {
         {
             let mut parameters = operation.parameters.take().unwrap_or_default();
             parameters.splice(0..0, placed(name).map(RefOr::T));
+            parameters.extend(is_within(name).then(|| RefOr::T(namespace())));
             operation.parameters = Some(parameters).filter(|it| !it.is_empty());
             let (answers, example) = (
                 &mut operation.responses.responses,

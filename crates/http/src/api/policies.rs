@@ -296,7 +296,8 @@ of_one! {
 
 /// Lets the engine read the keys of jobs that are unread.
 async fn read_keys(app: &App) -> Outcome<()> {
-    let (mut client, mut after) = (app.client(), Some(Cursor::default()));
+    // Keys are read of all jobs without them, whatever the namespace of the request.
+    let (mut client, mut after) = (app.whole().client(), Some(Cursor::default()));
     while let Some(page) = after {
         let read = BulkCommand::ReadKeys {
             after: page,

@@ -4,6 +4,7 @@
 //! A pause, a throttle or a limit may be set before the first job. The response is then 201, which makes a
 //! mistyped name visible.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 use axum::http::StatusCode;
@@ -61,7 +62,7 @@ pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queu
             if is_sorted {
                 Vec::new()
             } else {
-                parts(app, &query).await?
+                parts(app, &query, &rows).await?
             },
             app.now(),
         );
@@ -75,7 +76,8 @@ pub(crate) async fn some(app: &App, page: Page, part: &str) -> Outcome<Rows<Queu
     let mut found = page_of(page, fetch).await?;
     for row in found.rows.iter_mut().filter(|_| is_sorted) {
         // A queue may have been removed in the meantime.
-        if let Ok(whole) = one(app, row.name.0.clone()).await {
+        let namespace = row.namespace.as_ref().map_or(&[][..], |name| &name.0);
+        if let Ok(whole) = one(&app.beside(namespace), row.name.0.clone()).await {
             *row = whole;
         }
     }
@@ -384,19 +386,29 @@ pub(super) async fn one(app: &App, queue: Bytes) -> Outcome<Queue> {
         .queue(queue.clone())
         .await?
         .ok_or(Refusal::NotFound(Thing::Queue))?;
-    let parts = parts(app, &Query::Queue { queue }).await?;
+    let page = std::slice::from_ref(&row);
+    let parts = parts(app, &Query::Queue { queue }, page).await?;
     Ok(Queue::of(&row, &parts, app, app.now()))
 }
 
-/// The result of a query for the clients of each protocol.
-async fn parts(app: &App, query: &Query) -> Outcome<Vec<Part>> {
+/// The queues of a page that the clients of each protocol see, in each namespace of the page. A client with a
+/// protocol sees one namespace only.
+async fn parts(app: &App, query: &Query, page: &[QueueRow]) -> Outcome<Vec<Part>> {
+    let namespaces: BTreeSet<&Bytes> = page.iter().map(|row| &row.namespace).collect();
     let mut parts = Vec::new();
-    for (protocol, name) in app.daemon.bridge.protocols() {
-        let Reply::Queues { rows, .. } = app.client_of(protocol, "").ask(query.clone()).await?
-        else {
-            return Err(Problem::unexpected());
-        };
-        parts.push((name, rows));
+    for namespace in namespaces {
+        for (protocol, name) in app.daemon.bridge.protocols() {
+            let mut client = app.beside(namespace).client_of(protocol, "");
+            let rows = match client.ask(query.clone()).await {
+                Ok(Reply::Queues { rows, .. }) => rows,
+                Ok(_) => return Err(Problem::unexpected()),
+                // The namespace was removed meanwhile, or has as many connections as it may have: its queues
+                // are shown without parts.
+                Err(Refusal::NotFound(_)) => continue,
+                Err(why) => return Err(why.into()),
+            };
+            parts.push((name, rows));
+        }
     }
     Ok(parts)
 }

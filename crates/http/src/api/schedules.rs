@@ -1,26 +1,29 @@
 //! Schedules: list, run now, pause, resume, remove.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::http::StatusCode;
 use windlass_config::Period;
 use windlass_engine::{
-    EARLIER_RUNS_MAX, JobId, JobRef, Query, Recurrence, Refusal, Reply, RunEnd, Schedule as Kept,
-    ScheduleCommand, ScheduleRef, Thing,
+    EARLIER_RUNS_MAX, JobId, JobRef, Namespace, Query, Recurrence, Refusal, Reply, RunEnd,
+    Schedule as Kept, ScheduleCommand, ScheduleRef, Thing,
 };
 
-use super::listing::listing;
+use super::listing::{Page, page_of, page_type};
 use super::push::PushedJob;
 use super::views::state_name;
 use super::words::{line, words};
-use crate::app::{App, Now};
+use crate::app::{App, Now, Shared};
 use crate::name::Name;
+use crate::params::Params;
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
 use crate::view::{of_one, view};
 
 view! {
     /// A job that is pushed again and again.
-    Schedule(kept: &Kept, app: &App, now: Now) {
+    Schedule(kept: &Kept, names: &Names, app: &App, now: Now) {
         /// Its number.
         id: u64 = kept.id.0,
         /// Its name, if it has one. Schedules of the configuration have names that begin with `configuration: `.
@@ -70,14 +73,52 @@ view! {
         priority: u8 = kept.job.priority.value(),
         /// The length of its job's body.
         body_bytes: usize = kept.job.body.len(),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = names.get(&kept.job.namespace).cloned(),
     }
 }
 
-listing! {
-    /// Jobs that are pushed again and again
-    "/api/v1/schedules", "schedules", "list_schedules";
+/// The names of namespaces, by number.
+type Names = BTreeMap<Namespace, Name>;
+
+/// The names of the namespaces of schedules.
+async fn names<'a>(app: &App, mut rows: impl Iterator<Item = &'a Kept>) -> Outcome<Names> {
+    if rows.all(|row| row.job.namespace == Namespace::UNNAMED) {
+        return Ok(Names::new());
+    }
+    let all = app.namespaces().await?.into_iter();
+    Ok(all
+        .filter_map(|row| Some((row.id, Name::of(&row.name)?)))
+        .collect())
+}
+
+page_type! {
     /// A page of schedules.
-    SchedulePage { schedules: Vec<Schedule> } = Schedules { protocol: None }
+    SchedulePage { schedules: Vec<Schedule> }
+}
+
+/// Jobs that are pushed again and again
+#[utoipa::path(get, path = "/api/v1/schedules", tag = "schedules", operation_id = "list_schedules", params(Page),
+    responses((status = 200, body = SchedulePage), (status = 400, body = Problem))
+)]
+pub(crate) async fn list(app: Shared, Params(page): Params<Page>) -> Outcome<Json<SchedulePage>> {
+    let app = &app;
+    let fetch = |after, limit| async move {
+        let protocol = None;
+        let query = Query::Schedules {
+            protocol,
+            after,
+            limit,
+        };
+        let Reply::Schedules { rows, next } = app.ask(query).await? else {
+            return Err(Problem::unexpected());
+        };
+        let (names, now) = (names(app, rows.iter()).await?, app.now());
+        let of = |row| Schedule::of(row, &names, app, now);
+        Ok((rows.iter().map(of).collect(), next))
+    };
+    page_of(page, fetch).await.map(Into::into)
 }
 
 of_one! {
@@ -120,7 +161,8 @@ async fn set_paused(app: &App, id: u64, paused: bool) -> Outcome<Json<Schedule>>
         return Err(Problem::unexpected());
     };
     let schedule = schedule.ok_or(Refusal::NotFound(Thing::Schedule))?;
-    Ok(Json(Schedule::of(&schedule, app, app.now())))
+    let names = names(app, std::iter::once(&*schedule)).await?;
+    Ok(Json(Schedule::of(&schedule, &names, app, app.now())))
 }
 
 const fn number(id: u64) -> ScheduleRef {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::is_near;
-use windlass_engine::{Cursor, Filter, JobId, JobRef, Protocol, Query, Reply};
+use windlass_engine::{Cursor, Filter, JobId, JobRef, Protocol, Query, QueueRow, Reply};
 
 use crate::app::{App, Shared};
 use crate::name::Name;
@@ -81,7 +81,10 @@ async fn near(app: &App, text: &str) -> Outcome<Vec<Name>> {
         return Ok(Vec::new());
     }
     let wanted = text.to_lowercase();
-    let names = app.queues().await?.into_iter().map(|row| Name(row.name));
+    // Without a namespace, names are looked up in that without a name.
+    let is_known = |row: &QueueRow| app.namespace().is_some() || row.namespace.is_empty();
+    let rows = app.queues().await?.into_iter().filter(is_known);
+    let names = rows.map(|row| Name(row.name));
     let like = names.filter(|name| {
         let name = name.to_string().to_lowercase();
         name.contains(&wanted) || is_near(&wanted, &name)

@@ -25,8 +25,12 @@ view! {
     } {
         /// Windlass's version.
         version: &'static str = env!("CARGO_PKG_VERSION"),
-        /// `ready`, or the first reason of `refusing`.
-        state: &'static str = refused.first().map_or("ready", |first| first.reason),
+        /// `ready`, or the first reason of `refusing` that concerns the whole daemon.
+        state: &'static str = refused
+            .first()
+            .map(|first| first.reason)
+            .filter(|reason| *reason != refusing::NAMESPACE_FULL)
+            .unwrap_or("ready"),
         /// What is refused, why and since when; the most important first.
         refusing: Vec<Refusing> = refused,
         /// What is about to be refused or to end: limits that are nearly reached, certificates, the disk.
@@ -168,9 +172,10 @@ pub(crate) async fn of(app: &App, concerns: &[Concern]) -> Outcome<Status> {
         .map(|it| it.text)
         .collect();
     let concerns = concerns.iter().map(|it| it.text.clone()).collect();
+    let namespaces = app.namespaces().await.unwrap_or_default();
     Ok(Status::of(
         &stats,
-        refusing::look(app, Some(&stats)),
+        refusing::told(app, Some(&stats), &namespaces),
         nearly,
         concerns,
         app,

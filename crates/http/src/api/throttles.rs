@@ -21,6 +21,9 @@ view! {
         ready: u32 = row.ready,
         /// The earliest holders of its slots; 10 at most.
         holders: Vec<SlotHolder> = row.holders.iter().map(|slot| SlotHolder::of(slot, now)).collect(),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&row.namespace),
     }
 }
 

@@ -90,7 +90,7 @@ view! {
         /// When it became ready, or was created if it never was ready.
         ready_at: Option<String> = moment_text(job.ready_at),
         /// Its coalescing key.
-        key: Option<Name> = job.key().and_then(|key| sight.key(app, &view.queue, job.protocol, key)),
+        key: Option<Name> = job.key().and_then(|key| sight.key(app, view.into(), key)),
         /// What it is in its batch: a `job`, or the callback `complete` or `success`.
         batch_role: Option<&'static str> = job.extra.as_deref().and_then(|extra| extra.member).map(|it| match it.role {
             Role::Job => "job",
@@ -101,6 +101,9 @@ view! {
         body_bytes: usize = job.body().len(),
         /// Its last failure.
         failure: Option<Failure> = failure.map(Failure::of),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&view.namespace),
     }
 }
 
@@ -176,7 +179,7 @@ view! {
         /// Of these, those that wait there for a job.
         waiting: Option<u32> = row.waiting,
         /// Its jobs of the last minute; null of a queue that is not among the 100 with the most traffic.
-        rates: Option<Rates> = app.history.rates(&row.name).map(Rates::of),
+        rates: Option<Rates> = app.history.rates(&row.namespace, &row.name).map(Rates::of),
         /// When its oldest ready job became ready.
         oldest_ready_at: Option<String> = row.oldest_ready_at.and_then(moment_text),
         /// The age of its oldest ready job.
@@ -189,6 +192,9 @@ view! {
         jobs_max: BTreeMap<u8, u32> = jobs_max.filter_map(|(value, max)| Some((value, max?))).collect(),
         /// The protocol whose jobs have that limit; null if the limit is for all jobs together.
         jobs_max_protocol: Option<&'static str> = row.jobs_max_of.map(|protocol| app.protocol_name(protocol)),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&row.namespace),
     }
 }
 
@@ -283,7 +289,7 @@ pub(super) fn kind(view: &JobView, app: &App) -> Option<String> {
 fn shown<'a>(view: &'a JobView, app: &App, sight: Sight) -> Cow<'a, [u8]> {
     let body = view.job.body();
     let body = body.get(..=SUMMARY_READ_MAX).unwrap_or(body);
-    sight.body(app, &view.queue, view.job.protocol, body)
+    sight.body(app, view.into(), body)
 }
 
 /// A short text by which a person recognizes a job.
@@ -341,7 +347,9 @@ pub(super) type Part = (&'static str, Vec<QueueRow>);
 
 fn ready_by_protocol(queue: &QueueRow, parts: &[Part]) -> BTreeMap<&'static str, u32> {
     let part = |(protocol, rows): &Part| {
-        let row = rows.iter().find(|row| row.name == queue.name)?;
+        let row = rows
+            .iter()
+            .find(|row| row.name == queue.name && row.namespace == queue.namespace)?;
         Some((*protocol, row.jobs(JobStateKind::Ready)))
     };
     parts

@@ -81,7 +81,7 @@ pub(super) async fn wait(app: Shared, Params(until): Params<Until>) -> Outcome<J
                 counted(live, "job")
             )));
         }
-        if app.clients.readiness() == Readiness::Stopping {
+        if app.readiness() == Readiness::Stopping {
             return Err(windlass_engine::Refusal::Unavailable.into());
         }
         tokio::time::sleep(LOOK_EVERY).await;

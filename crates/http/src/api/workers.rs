@@ -47,6 +47,9 @@ view! {
         jobs: u32 = row.held,
         /// Of these, the oldest 5.
         doing: Vec<WorkersJob> = row.jobs.iter().map(|job| WorkersJob::of(job, now)).collect(),
+        /// The namespace, if it has a name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namespace: Option<Name> = Name::of(&row.namespace),
     }
 }
 

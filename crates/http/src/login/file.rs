@@ -1,7 +1,8 @@
 //! The file of logins. Each line is `KIND NAME ROLE HASH`.
 //!
-//! KIND is `user` or `token`, ROLE `read`, `operate` or `admin`, HASH the PHC string of an argon2 hash. Blank
-//! lines, and lines that start with `#`, are skipped. `windlass password` and `windlass token` print such
+//! KIND is `user` or `token`, ROLE `read`, `operate` or `admin`, HASH the PHC string of an argon2 hash. A ROLE like
+//! `shop:operate,mail:read` limits the login to these namespaces, with a role in each. Blank lines, and lines that
+//! start with `#`, are skipped. `windlass password` and `windlass token` print such
 //! lines.
 
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use argon2::password_hash::phc::PasswordHash;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::identity::{Identity, Kind, Role};
+use super::identity::{Grant, Identity, Kind};
 
 /// The longest name.
 const NAME_CHARS_MAX: usize = 64;
@@ -102,7 +103,7 @@ impl Entries {
     pub(super) fn of_password(password: &str) -> io::Result<Self> {
         let identity = Identity {
             name: ANY_USER.into(),
-            role: Role::Admin,
+            grant: Grant::ALL,
         };
         Ok(Self {
             named: HashMap::new(),
@@ -131,9 +132,9 @@ fn entry(line: &str) -> Result<(Kind, String, Entry), &'static str> {
     if !is_name(name) {
         return Err("a name must have 1 to 64 letters, digits, - and _");
     }
-    let role = role
-        .parse()
-        .map_err(|_| "the role must be read, operate or admin")?;
+    let grant = role.parse().map_err(
+        |_| "the role must be read, operate or admin, or a list like shop:operate,mail:read",
+    )?;
     let is_argon2 =
         PasswordHash::new(hash).is_ok_and(|hash| hash.algorithm.as_str().starts_with("argon2"));
     if !is_argon2 {
@@ -145,7 +146,7 @@ fn entry(line: &str) -> Result<(Kind, String, Entry), &'static str> {
         Entry {
             identity: Identity {
                 name: Arc::from(name),
-                role,
+                grant,
             },
             hash: hash.to_owned(),
         },
@@ -164,14 +165,14 @@ impl NewLogin {
     /// # Errors
     ///
     /// The name or the password cannot be used.
-    pub fn user(name: &str, role: Role, password: &str) -> io::Result<Self> {
+    pub fn user(name: &str, grant: &Grant, password: &str) -> io::Result<Self> {
         if password.chars().count() < PASSWORD_CHARS_MIN {
             return Err(io::Error::other(format!(
                 "a password must have at least {PASSWORD_CHARS_MIN} characters"
             )));
         }
         Ok(Self {
-            line: line(Kind::User, name, role, password)?,
+            line: line(Kind::User, name, grant, password)?,
             token: None,
         })
     }
@@ -181,24 +182,24 @@ impl NewLogin {
     /// # Errors
     ///
     /// The name is invalid, or the system has no random numbers.
-    pub fn token(name: &str, role: Role) -> io::Result<Self> {
+    pub fn token(name: &str, grant: &Grant) -> io::Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         let secret = URL_SAFE_NO_PAD.encode(bytes);
         Ok(Self {
-            line: line(Kind::Token, name, role, &secret)?,
+            line: line(Kind::Token, name, grant, &secret)?,
             token: Some(format!("{name}.{secret}")),
         })
     }
 }
 
-fn line(kind: Kind, name: &str, role: Role, secret: &str) -> io::Result<String> {
+fn line(kind: Kind, name: &str, grant: &Grant, secret: &str) -> io::Result<String> {
     if !is_name(name) {
         return Err(io::Error::other(
             "a name must have 1 to 64 letters, digits, - and _",
         ));
     }
-    Ok(format!("{kind} {name} {role} {}", hash(secret)?))
+    Ok(format!("{kind} {name} {grant} {}", hash(secret)?))
 }
 
 fn hash(secret: &str) -> io::Result<String> {
@@ -222,25 +223,31 @@ mod tests {
 
     #[test]
     fn new_logins_are_read_back() {
-        let user = NewLogin::user("ada", Role::Admin, "engine-number-1").unwrap();
-        let token = NewLogin::token("ci_1", Role::Read).unwrap();
+        let user = NewLogin::user("ada", &Grant::ALL, "engine-number-1").unwrap();
+        let token = NewLogin::token("ci_1", &"shop:read,mail:admin".parse().unwrap()).unwrap();
         assert!(token.token.unwrap().starts_with("ci_1."));
         let entries =
             Entries::parse(&format!("# people\n\n{}\n {}\n", user.line, token.line)).unwrap();
-        let role = |kind, name| entries.get(kind, name).map(|entry| entry.identity.role);
+        let grant = |kind, name| {
+            let entry = entries.get(kind, name);
+            entry.map(|entry| entry.identity.grant.to_string())
+        };
         assert_eq!(
-            (role(Kind::User, "ada"), role(Kind::Token, "ci_1")),
-            (Some(Role::Admin), Some(Role::Read))
+            (grant(Kind::User, "ada"), grant(Kind::Token, "ci_1")),
+            (
+                Some("admin".to_owned()),
+                Some("mail:admin,shop:read".to_owned())
+            )
         );
         assert_eq!(
-            (role(Kind::Token, "ada"), role(Kind::User, "")),
+            (grant(Kind::Token, "ada"), grant(Kind::User, "")),
             (None, None)
         );
     }
 
     #[test]
     fn wrong_lines_are_named() {
-        let line = NewLogin::user("ada", Role::Admin, "engine-number-1")
+        let line = NewLogin::user("ada", &Grant::ALL, "engine-number-1")
             .unwrap()
             .line;
         let table = [
@@ -258,7 +265,7 @@ mod tests {
             ),
             (
                 line.replace("admin", "root"),
-                "line 2: the role must be read, operate or admin",
+                "line 2: the role must be read, operate or admin, or a list like shop:operate,mail:read",
             ),
             (
                 "user ada admin secret-in-the-clear".to_owned(),
@@ -277,7 +284,7 @@ mod tests {
                 expected
             );
         }
-        assert!(NewLogin::user("ada", Role::Admin, "short").is_err());
-        assert!(NewLogin::token("a.b", Role::Admin).is_err());
+        assert!(NewLogin::user("ada", &Grant::ALL, "short").is_err());
+        assert!(NewLogin::token("a.b", &Grant::ALL).is_err());
     }
 }

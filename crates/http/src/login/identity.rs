@@ -1,5 +1,6 @@
 //! The user of a request: a role, an identity, and credentials.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use utoipa::ToSchema;
+use windlass_engine::is_valid_name;
 
 use crate::problem::Problem;
 
@@ -36,11 +38,26 @@ pub enum Role {
 #[error("a role must be read, operate or admin")]
 pub struct UnknownRole;
 
+/// What a login may do, and where: a role (`operate`), or a list of namespaces with a role in each
+/// (`shop:operate,mail:read`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// In the whole daemon.
+    Everywhere(Role),
+    /// In these namespaces only. The empty name is that of the namespace without a name.
+    In(BTreeMap<Box<str>, Role>),
+}
+
+/// A text that is neither a role nor a list of namespaces with roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a role must be read, operate or admin, or a list like shop:operate,mail:read")]
+pub struct UnknownGrant;
+
 /// The one who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) name: Arc<str>,
-    pub(crate) role: Role,
+    pub(crate) grant: Grant,
 }
 
 /// The credentials of a request.
@@ -82,12 +99,51 @@ impl fmt::Display for Role {
     }
 }
 
+impl Grant {
+    /// Everything.
+    pub const ALL: Self = Self::Everywhere(Role::Admin);
+}
+
+impl FromStr for Grant {
+    type Err = UnknownGrant;
+
+    fn from_str(text: &str) -> Result<Self, UnknownGrant> {
+        if !text.contains(':') {
+            return text.parse().map(Self::Everywhere).map_err(|_| UnknownGrant);
+        }
+        let mut roles = BTreeMap::new();
+        for part in text.split(',') {
+            let (name, role) = part.split_once(':').ok_or(UnknownGrant)?;
+            let role = role.parse().map_err(|_| UnknownGrant)?;
+            let is_name = name.is_empty() || is_valid_name(name.as_bytes());
+            if !is_name || roles.insert(Box::from(name), role).is_some() {
+                return Err(UnknownGrant);
+            }
+        }
+        Ok(Self::In(roles))
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles = match self {
+            Self::Everywhere(role) => return role.fmt(f),
+            Self::In(roles) => roles,
+        };
+        let parts: Vec<_> = roles
+            .iter()
+            .map(|(name, role)| format!("{name}:{role}"))
+            .collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
 impl Identity {
     /// For the socket in the data directory: a user who may connect is an operator.
     pub(crate) fn owner(user: &str) -> Self {
         Self {
             name: format!("{user} (operator.sock)").into(),
-            role: Role::Admin,
+            grant: Grant::ALL,
         }
     }
 
@@ -95,7 +151,7 @@ impl Identity {
     pub(crate) fn anyone() -> Self {
         Self {
             name: "-".into(),
-            role: Role::Admin,
+            grant: Grant::ALL,
         }
     }
 }
@@ -165,6 +221,32 @@ mod tests {
         let headers = HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
         let Credentials { kind, name, secret } = Credentials::of(&headers).ok()?;
         Some((kind, name, secret))
+    }
+
+    #[test]
+    fn a_grant_is_a_role_or_one_in_each_namespace() {
+        for text in [
+            "read",
+            "admin",
+            "shop:read",
+            "a.b:admin,shop:read",
+            ":operate,shop:read",
+        ] {
+            assert_eq!(text.parse::<Grant>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "root",
+            "read,admin",
+            "shop:",
+            "shop:root",
+            "shop:read,",
+            "shop:read,shop:admin",
+            "a/b:read",
+            "shop:read,admin",
+        ] {
+            assert_eq!(text.parse::<Grant>(), Err(UnknownGrant), "{text}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod verify;
 pub(crate) use self::file::Entries;
 pub use self::file::{NewLogin, WrongLine};
 pub(crate) use self::identity::{Credentials, Identity, LOGIN_REQUIRED, LOGIN_WRONG};
-pub use self::identity::{Role, UnknownRole};
+pub use self::identity::{Grant, Role, UnknownGrant, UnknownRole};
 pub(crate) use self::session::Token;
 pub(crate) use self::user::user_name;
 pub(crate) use self::verify::Logins;

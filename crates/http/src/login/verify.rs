@@ -370,7 +370,7 @@ fn fits(credentials: &Credentials, hash: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{NewLogin, Role};
+    use super::super::{Grant, NewLogin, Role};
     use super::*;
 
     fn credentials(name: &str, secret: &str) -> Credentials {
@@ -385,7 +385,9 @@ mod tests {
         let path = dir.path().join("logins");
         std::fs::write(
             &path,
-            NewLogin::user("ada", Role::Operate, password).unwrap().line,
+            NewLogin::user("ada", &Grant::Everywhere(Role::Operate), password)
+                .unwrap()
+                .line,
         )
         .unwrap();
         path
@@ -396,7 +398,7 @@ mod tests {
         identified.map_or_else(
             |problem| problem.status,
             |identity| {
-                if identity.role == Role::Operate {
+                if identity.grant == Grant::Everywhere(Role::Operate) {
                     200
                 } else {
                     0
@@ -452,7 +454,7 @@ mod tests {
             };
             logins.identify(credentials, None).await.map_or_else(
                 |it| it.status,
-                |it| if it.role == Role::Admin { 200 } else { 0 },
+                |it| if it.grant == Grant::ALL { 200 } else { 0 },
             )
         };
         assert_eq!(

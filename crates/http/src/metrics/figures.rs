@@ -7,18 +7,29 @@ use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use windlass_engine::{
-    FiguresRow, JobStateKind, KindRow, PolicyRow, Protocol, QueueFigures, QueueRow, Timestamp,
+    FiguresRow, JobStateKind, KindRow, NamespaceRow, PolicyRow, Protocol, QueueFigures, QueueRow,
+    Timestamp,
 };
 
 /// The name for the sum of all queues beyond the limit.
 const OTHER: &[u8] = b"_other";
 
+/// A queue in a namespace, which is empty for the namespace without a name.
+pub(crate) type QueueName = (Bytes, Bytes);
+
+/// A kind of job: the protocol of the producers, the namespace, and what the jobs call.
+pub(crate) type KindName = (Option<Protocol>, Bytes, Bytes);
+
+fn queue_name(row: &QueueRow) -> QueueName {
+    (row.namespace.clone(), row.name.clone())
+}
+
 /// The queues with separate series, from one scrape to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     queues_max: usize,
-    own: HashSet<Bytes>,
-    other: HashSet<Bytes>,
+    own: HashSet<QueueName>,
+    other: HashSet<QueueName>,
     /// The counters of removed queues that were part of `_other`.
     gone: QueueFigures,
     /// The counters of `_other` at the last scrape.
@@ -38,7 +49,17 @@ pub(crate) struct QueueSeries {
     pub(crate) policy: Option<Box<PolicyRow>>,
 }
 
+fn other() -> QueueName {
+    (Bytes::new(), Bytes::from_static(OTHER))
+}
+
 impl Series {
+    /// The namespaces with separate series: those that were created first.
+    pub(crate) fn of_namespaces(&self, rows: Vec<NamespaceRow>) -> Vec<NamespaceRow> {
+        let named = rows.into_iter().filter(|row| !row.name.is_empty());
+        named.take(self.queues_max).collect()
+    }
+
     pub(crate) fn new(queues_max: usize) -> Self {
         Self {
             queues_max,
@@ -51,17 +72,18 @@ impl Series {
         &mut self,
         rows: &[QueueRow],
         figures: Vec<FiguresRow>,
-    ) -> BTreeMap<Bytes, QueueSeries> {
+    ) -> BTreeMap<QueueName, QueueSeries> {
         self.keep(rows);
-        let mut series: BTreeMap<Bytes, QueueSeries> = BTreeMap::new();
+        let mut series: BTreeMap<QueueName, QueueSeries> = BTreeMap::new();
         for row in rows {
-            let it = series.entry(self.name(&row.name)).or_default();
+            let name = queue_name(row);
+            let it = series.entry(self.name(&name)).or_default();
             it.add_row(row);
-            it.policy = row.policy.clone().filter(|_| self.own.contains(&row.name));
+            it.policy = row.policy.clone().filter(|_| self.own.contains(&name));
         }
         for row in figures {
             // The queue may have been created or removed between the two readings.
-            if let Some(series) = series.get_mut(&self.name(&row.name)) {
+            if let Some(series) = series.get_mut(&self.name(&(row.namespace, row.name))) {
                 series.figures.add(&row.figures);
             }
         }
@@ -71,29 +93,27 @@ impl Series {
 
     /// The figures of as many kinds as there may be queues with series, and the sum of the rest. A kind
     /// retains the series for as long as the engine counts it separately.
-    pub(crate) fn of_kinds(
-        &self,
-        rows: Vec<KindRow>,
-    ) -> BTreeMap<(Option<Protocol>, Bytes), QueueFigures> {
+    pub(crate) fn of_kinds(&self, rows: Vec<KindRow>) -> BTreeMap<KindName, QueueFigures> {
         let mut kinds: BTreeMap<_, QueueFigures> = BTreeMap::new();
         for (at, row) in rows.into_iter().enumerate() {
-            let (protocol, name) = if at < self.queues_max {
-                (row.protocol, row.name)
+            let name = if at < self.queues_max {
+                (row.protocol, row.namespace, row.name)
             } else {
-                (None, Bytes::new())
+                KindName::default()
             };
-            kinds.entry((protocol, name)).or_default().add(&row.figures);
+            kinds.entry(name).or_default().add(&row.figures);
         }
         kinds
     }
 
     /// Removes the series of removed queues, and gives series to new ones while the limit allows.
     fn keep(&mut self, rows: &[QueueRow]) {
-        let names: HashSet<&Bytes> = rows.iter().map(|row| &row.name).collect();
+        let names: HashSet<QueueName> = rows.iter().map(queue_name).collect();
         self.own.retain(|name| names.contains(name));
         self.other.retain(|name| names.contains(name));
         for row in rows.iter().filter(|row| &row.name[..] != OTHER) {
-            if self.own.contains(&row.name) || self.other.contains(&row.name) {
+            let name = queue_name(row);
+            if self.own.contains(&name) || self.other.contains(&name) {
                 continue;
             }
             let set = if self.own.len() < self.queues_max {
@@ -101,21 +121,21 @@ impl Series {
             } else {
                 &mut self.other
             };
-            set.insert(row.name.clone());
+            set.insert(name);
         }
     }
 
-    fn name(&self, queue: &Bytes) -> Bytes {
+    fn name(&self, queue: &QueueName) -> QueueName {
         if self.own.contains(queue) {
             queue.clone()
         } else {
-            Bytes::from_static(OTHER)
+            other()
         }
     }
 
     /// The counters of a removed queue are gone, but the sum of a counter must not decrease.
-    fn keep_other_from_falling(&mut self, series: &mut BTreeMap<Bytes, QueueSeries>) {
-        let Some(other) = series.get_mut(OTHER) else {
+    fn keep_other_from_falling(&mut self, series: &mut BTreeMap<QueueName, QueueSeries>) {
+        let Some(other) = series.get_mut(&other()) else {
             return;
         };
         let now = other.figures.clone();
@@ -157,6 +177,7 @@ mod tests {
 
     fn row(name: &'static str, ready: u32) -> QueueRow {
         QueueRow {
+            namespace: bytes::Bytes::new(),
             name: name.into(),
             kind: QueueKind::Work,
             paused: Protocols::NONE,
@@ -185,6 +206,7 @@ mod tests {
             },
         )];
         FiguresRow {
+            namespace: bytes::Bytes::new(),
             name: name.into(),
             figures: QueueFigures {
                 totals,
@@ -212,7 +234,7 @@ mod tests {
         };
         let all = series.of(&rows, figures);
         all.iter()
-            .map(|(name, it)| {
+            .map(|((_, name), it)| {
                 (
                     String::from_utf8_lossy(name).into_owned(),
                     it.states[0],
@@ -254,6 +276,21 @@ mod tests {
     }
 
     #[test]
+    fn queues_of_the_same_name_have_series_of_their_own() {
+        let mut series = Series::new(2);
+        let rows = ["", "shop"].map(|namespace| QueueRow {
+            namespace: namespace.into(),
+            ..row("q", 1)
+        });
+        let all = series.of(&rows, Vec::new());
+        let names: Vec<_> = all.keys().cloned().collect();
+        assert_eq!(
+            names,
+            [("".into(), "q".into()), ("shop".into(), "q".into())]
+        );
+    }
+
+    #[test]
     fn kinds_beyond_the_bound_are_one() {
         let row = |protocol: Option<Protocol>, name: &'static str, taken: u64| {
             let totals = vec![(
@@ -264,6 +301,7 @@ mod tests {
                 },
             )];
             KindRow {
+                namespace: bytes::Bytes::new(),
                 protocol,
                 name: name.into(),
                 figures: QueueFigures {
@@ -282,7 +320,7 @@ mod tests {
         let kinds = Series::new(2).of_kinds(rows);
         let shown: Vec<_> = kinds
             .iter()
-            .map(|((of, name), it)| (*of, &name[..], it.total().taken))
+            .map(|((of, _, name), it)| (*of, &name[..], it.total().taken))
             .collect();
         assert_eq!(
             shown,

@@ -12,10 +12,12 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use windlass_daemon::Role;
 use windlass_daemon::figures::Snapshot;
-use windlass_engine::{Histogram, PolicyRow, Protocol, QueueFigures, Timestamp, Totals};
+use windlass_engine::{
+    Histogram, NamespaceRow, PolicyRow, Protocol, QueueFigures, Timestamp, Totals,
+};
 
 use super::daemon;
-use super::figures::{QueueSeries, count};
+use super::figures::{KindName, QueueName, QueueSeries, count};
 use crate::api::views::STATES;
 use crate::name::Name;
 use crate::reasons::Reason;
@@ -51,9 +53,11 @@ pub(crate) struct Scraped {
 /// The figures of the engine. They count the jobs and the workers of all daemons of a cluster.
 #[derive(Debug)]
 pub(crate) struct OfEngine {
-    pub(crate) series: BTreeMap<Bytes, QueueSeries>,
+    pub(crate) series: BTreeMap<QueueName, QueueSeries>,
     /// By the protocol of the producers and the function that the jobs call.
-    pub(crate) kinds: BTreeMap<(Option<Protocol>, Bytes), QueueFigures>,
+    pub(crate) kinds: BTreeMap<KindName, QueueFigures>,
+    /// The namespaces with names.
+    pub(crate) namespaces: Vec<NamespaceRow>,
     pub(crate) workers: u64,
     pub(crate) queues: u64,
     /// Bytes that jobs, schedules and batches count as.
@@ -91,6 +95,25 @@ fn plain(text: &str) -> String {
     }
     out
 }
+
+/// The gauges of namespaces: name, help, and the value.
+type Used = fn(&NamespaceRow) -> u64;
+const NAMESPACES: [(&str, &str, Used); 4] = [
+    ("namespace_jobs", "Jobs of the namespace", |row| row.jobs),
+    (
+        "namespace_jobs_bytes",
+        "Bytes that jobs, schedules and batches of the namespace count as",
+        |row| row.bytes,
+    ),
+    ("namespace_queues", "Queues of the namespace", |row| {
+        row.queues.into()
+    }),
+    (
+        "namespace_connections",
+        "Open connections of the namespace",
+        |row| row.clients.into(),
+    ),
+];
 
 type Count = fn(&Totals) -> u64;
 
@@ -295,6 +318,7 @@ impl Scraped {
             }
         }
         self.encode_kinds(&engine.kinds, encoder)?;
+        engine.encode_namespaces(encoder)?;
         let gauges = [
             ("workers", "Workers known by name", count(engine.workers)),
             ("queues", "Known queues", count(engine.queues)),
@@ -310,10 +334,10 @@ impl Scraped {
     /// The figures by kind of job.
     fn encode_kinds(
         &self,
-        kinds: &BTreeMap<(Option<Protocol>, Bytes), QueueFigures>,
+        kinds: &BTreeMap<KindName, QueueFigures>,
         encoder: &mut DescriptorEncoder<'_>,
     ) -> fmt::Result {
-        let labels = |(protocol, kind): &(Option<Protocol>, Bytes)| {
+        let labels = |(protocol, namespace, kind): &KindName| {
             let (kind, protocol) = match protocol {
                 Some(it) => (
                     Name(kind.clone()).to_string(),
@@ -321,7 +345,8 @@ impl Scraped {
                 ),
                 None => ("_other".to_owned(), ""),
             };
-            [("kind", kind), ("protocol", protocol.to_owned())]
+            let labels = vec![("kind", kind), ("protocol", protocol.to_owned())];
+            with_namespace(labels, namespace)
         };
         for (name, help, value) in KIND_COUNTERS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -343,7 +368,7 @@ impl Scraped {
 
     fn encode_counter(
         &self,
-        series: &BTreeMap<Bytes, QueueSeries>,
+        series: &BTreeMap<QueueName, QueueSeries>,
         mut family: MetricEncoder<'_>,
         value: Count,
     ) -> fmt::Result {
@@ -354,10 +379,8 @@ impl Scraped {
                     .get(protocol)
                     .copied()
                     .unwrap_or("unknown");
-                let labels = [
-                    ("queue", Name(queue.clone()).to_string()),
-                    ("protocol", protocol.to_owned()),
-                ];
+                let mut labels = labels(queue);
+                labels.insert(1, ("protocol", protocol.to_owned()));
                 family
                     .encode_family(&labels)?
                     .encode_counter::<NoLabelSet, u64, u64>(&value(totals), None)?;
@@ -475,19 +498,52 @@ impl OfEngine {
         )?;
         for (queue, it) in &self.series {
             for (state, jobs) in STATES.into_iter().zip(it.states) {
-                let labels = [
-                    ("queue", Name(queue.clone()).to_string()),
-                    ("state", state.to_owned()),
-                ];
+                let mut labels = labels(queue);
+                labels.insert(1, ("state", state.to_owned()));
                 family.encode_family(&labels)?.encode_gauge(&count(jobs))?;
             }
         }
         Ok(())
     }
+
+    /// What each namespace with a name uses; nothing if there is none.
+    fn encode_namespaces(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if self.namespaces.is_empty() {
+            return Ok(());
+        }
+        for (name, help, value) in NAMESPACES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for row in &self.namespaces {
+                family
+                    .encode_family(&with_namespace(Labels::new(), &row.name))?
+                    .encode_gauge(&count(value(row)))?;
+            }
+        }
+        let (name, help) = (
+            "namespace_pushes_refused",
+            "Pushes refused at a limit of the namespace",
+        );
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for row in &self.namespaces {
+            family
+                .encode_family(&with_namespace(Labels::new(), &row.name))?
+                .encode_counter::<NoLabelSet, u64, u64>(&row.refused, None)?;
+        }
+        Ok(())
+    }
 }
 
-fn labels(queue: &Bytes) -> [(&'static str, String); 1] {
-    [("queue", Name(queue.clone()).to_string())]
+type Labels = Vec<(&'static str, String)>;
+
+fn labels((namespace, queue): &QueueName) -> Labels {
+    let labels = vec![("queue", Name(queue.clone()).to_string())];
+    with_namespace(labels, namespace)
+}
+
+/// Labels with that of the namespace, if it has a name: the series of a daemon without namespaces stay what they were.
+fn with_namespace(mut labels: Labels, namespace: &Bytes) -> Labels {
+    labels.extend(Name::of(namespace).map(|name| ("namespace", name.to_string())));
+    labels
 }
 
 fn encode_histogram(histogram: &Histogram, mut encoder: MetricEncoder<'_>) -> fmt::Result {
@@ -523,11 +579,43 @@ mod tests {
         text(scraped, false)
     }
 
+    #[test]
+    fn only_what_is_in_a_namespace_with_a_name_has_its_label() {
+        let queues = [("", "q"), ("shop", "q")];
+        let names = queues.map(|(namespace, queue)| (namespace.into(), queue.into()));
+        let engine = OfEngine {
+            series: names.map(|name| (name, QueueSeries::default())).into(),
+            kinds: BTreeMap::new(),
+            namespaces: vec![NamespaceRow {
+                name: "shop".into(),
+                jobs: 7,
+                refused: 3,
+                ..NamespaceRow::default()
+            }],
+            workers: 0,
+            queues: 2,
+            bytes: 0,
+        };
+        let page = page(Some(engine), Role::Alone);
+        for line in [
+            "windlass_jobs{queue=\"q\",state=\"ready\"} 0.0",
+            "windlass_jobs{queue=\"q\",state=\"ready\",namespace=\"shop\"} 0.0",
+            "windlass_namespace_jobs{namespace=\"shop\"} 7.0",
+            "windlass_namespace_pushes_refused_total{namespace=\"shop\"} 3",
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line}: {page}");
+        }
+    }
+
     /// Sums over all daemons count each job once.
     #[test]
     fn only_the_daemon_with_the_engine_exports_its_figures() {
         let engine = || {
-            let series = [(Bytes::from_static(b"q"), QueueSeries::default())].into();
+            let series = [(
+                (Bytes::new(), Bytes::from_static(b"q")),
+                QueueSeries::default(),
+            )]
+            .into();
             let failed = Totals {
                 taken: 3,
                 failed: 2,
@@ -538,13 +626,18 @@ mod tests {
                 ..QueueFigures::default()
             };
             let kinds = [(
-                (Some(Protocol::FAKTORY), Bytes::from_static(b"Mail")),
+                (
+                    Some(Protocol::FAKTORY),
+                    Bytes::new(),
+                    Bytes::from_static(b"Mail"),
+                ),
                 figures,
             )]
             .into();
             Some(OfEngine {
                 series,
                 kinds,
+                namespaces: Vec::new(),
                 workers: 1,
                 queues: 1,
                 bytes: 9,
@@ -573,6 +666,7 @@ mod tests {
             "resident_memory_bytes",
         ];
         let has = |page: &str, name: &str| page.contains(&format!("# TYPE windlass_{name} "));
+        assert!(!leader.contains("namespace"), "{leader}");
         for name in of_engine {
             assert!(has(&leader, name) && !has(&edge, name), "{name}: {edge}");
         }

@@ -16,6 +16,6 @@ struct Cluster {
 pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     page(&Cluster {
         shell,
-        it: cluster::show(app).await.0,
+        it: cluster::show(app).await?.0,
     })
 }

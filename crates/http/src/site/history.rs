@@ -77,15 +77,22 @@ struct Room {
     coarse: usize,
 }
 
+/// A queue: the namespace and the name.
+pub(super) type QueueName = (Bytes, Bytes);
+
 /// The ready and the leased jobs of some queues.
-pub(super) type Backlog = HashMap<Bytes, (u64, u64)>;
+pub(super) type Backlog = HashMap<QueueName, (u64, u64)>;
+
+fn queue_name(row: &FiguresRow) -> QueueName {
+    (row.namespace.clone(), row.name.clone())
+}
 
 /// The queues with the most traffic.
 #[derive(Debug, Default)]
 struct Queues {
     /// The counters of all queues at the last reading.
-    counted: Option<HashMap<Bytes, u64>>,
-    kept: HashMap<Bytes, Kept>,
+    counted: Option<HashMap<QueueName, u64>>,
+    kept: HashMap<QueueName, Kept>,
 }
 
 #[derive(Debug)]
@@ -134,24 +141,24 @@ impl History {
     }
 
     /// The queues with a history.
-    pub(super) fn names(&self) -> Vec<Bytes> {
+    pub(super) fn names(&self) -> Vec<QueueName> {
         self.queues().kept.keys().cloned().collect()
     }
 
     /// The points of a queue, of the last five minutes and of the last two hours.
-    pub(super) fn of_queue(&self, queue: &[u8]) -> Option<[Vec<Point>; 2]> {
+    pub(super) fn of_queue(&self, namespace: &Bytes, queue: &Bytes) -> Option<[Vec<Point>; 2]> {
         self.queues()
             .kept
-            .get(queue)
+            .get(&(namespace.clone(), queue.clone()))
             .map(|kept| kept.points.shown())
     }
 
     /// Jobs of a queue that were pushed, done and failed per second, within the last minute.
-    pub(crate) fn rates(&self, queue: &[u8]) -> Option<[f64; 3]> {
+    pub(crate) fn rates(&self, namespace: &Bytes, queue: &Bytes) -> Option<[f64; 3]> {
         let queues = self.queues();
         let newest: Vec<Point> = queues
             .kept
-            .get(queue)?
+            .get(&(namespace.clone(), queue.clone()))?
             .points
             .fine
             .iter()
@@ -199,11 +206,11 @@ impl Queues {
             let count: u64 = counts.sum();
             // At the first reading the increase is unknown.
             let counted = before.as_ref().map_or(count, |before| {
-                before.get(&row.name).copied().unwrap_or_default()
+                before.get(&queue_name(row)).copied().unwrap_or_default()
             });
             let new = real(count.saturating_sub(counted));
-            counted_now.insert(row.name.clone(), count);
-            if let Some(kept) = self.kept.get_mut(&row.name) {
+            counted_now.insert(queue_name(row), count);
+            if let Some(kept) = self.kept.get_mut(&queue_name(row)) {
                 let now = reading(row);
                 kept.points.add(now.since(&kept.last), OF_QUEUE);
                 (kept.last, kept.traffic) = (now, kept.traffic.mul_add(FADES, new));
@@ -229,7 +236,7 @@ impl Queues {
                 self.kept.remove(&least);
             }
             self.kept.insert(
-                row.name.clone(),
+                queue_name(row),
                 Kept {
                     last: reading(row),
                     points: Points::default(),
@@ -265,7 +272,7 @@ impl Reading {
 
     /// The figures of a queue.
     fn of_queue(at: Timestamp, row: &FiguresRow, backlog: &Backlog) -> Self {
-        let (ready, leased) = backlog.get(&row.name).copied().unwrap_or_default();
+        let (ready, leased) = backlog.get(&queue_name(row)).copied().unwrap_or_default();
         let (waited, ran) = (row.figures.waited, row.figures.ran);
         let mut reading = Self {
             at,
@@ -437,6 +444,7 @@ mod tests {
     }
     #[test]
     fn the_busiest_queues_have_a_history() {
+        let named = |name: &'static str| (Bytes::new(), Bytes::from(name));
         let row = |queue: usize, pushed| {
             let totals = Totals {
                 pushed,
@@ -448,6 +456,7 @@ mod tests {
                 ..QueueFigures::default()
             };
             FiguresRow {
+                namespace: bytes::Bytes::new(),
                 name: format!("q{queue}").into(),
                 figures,
             }
@@ -456,10 +465,14 @@ mod tests {
         for rows in [&[][..], &[row(1, 5)]] {
             first.add_queues(Timestamp(0), rows, &Backlog::new());
         }
-        assert_eq!(first.names(), ["q1"], "the first queue of a new daemon");
+        assert_eq!(
+            first.names(),
+            [named("q1")],
+            "the first queue of a new daemon"
+        );
         let history = History::default();
         let read = |second: u64, rows: &[FiguresRow]| {
-            let backlog = [(Bytes::from("q7"), (3, 1))].into_iter().collect();
+            let backlog = [(named("q7"), (3, 1))].into_iter().collect();
             history.add_queues(Timestamp(second * 1_000), rows, &backlog);
         };
         let pushed = |queue: usize, times: u64| 1_000 + times * queue as u64;
@@ -474,8 +487,14 @@ mod tests {
             read(times * 10, &rows(times));
         }
         assert_eq!(history.names().len(), QUEUES_MAX);
-        assert_eq!(history.rates(b"q299"), Some([29.9, 14.95, 0.0]));
-        assert!(history.rates(b"q199").is_none() && history.rates(b"q200").is_some());
+        assert_eq!(
+            history.rates(&Bytes::new(), &"q299".into()),
+            Some([29.9, 14.95, 0.0])
+        );
+        assert!(
+            history.rates(&Bytes::new(), &"q199".into()).is_none()
+                && history.rates(&Bytes::new(), &"q200".into()).is_some()
+        );
         // A queue that becomes busy replaces another one.
         for (second, pushed) in [(40, 5_000), (50, 5_010)] {
             let mut rows = rows(3);
@@ -483,15 +502,18 @@ mod tests {
             read(second, &rows);
         }
         assert_eq!(
-            (history.names().len(), history.rates(b"q200")),
+            (
+                history.names().len(),
+                history.rates(&Bytes::new(), &"q200".into())
+            ),
             (QUEUES_MAX, None)
         );
-        let [points, _] = history.of_queue(b"q7").unwrap();
+        let [points, _] = history.of_queue(&Bytes::new(), &"q7".into()).unwrap();
         assert_eq!(
             (points[0].pushed, points[0].ready, points[0].leased),
             (1.0, 3.0, 1.0)
         );
         read(60, &rows(3)[..10]);
-        assert_eq!(history.names(), ["q7"], "queues that are gone");
+        assert_eq!(history.names(), [named("q7")], "queues that are gone");
     }
 }

@@ -4,17 +4,21 @@
 //! and back afterwards. Programs are refused with 401, without causing a browser's login dialog.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use askama::Template;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::shell::{Rendered, Shell, page};
-use crate::app::{App, Peer, Shared};
+use crate::app::{App, Peer};
 use crate::login::{Credentials, Identity, Token};
 use crate::prefix::{LOGIN, local, to_path};
 use crate::problem::{Code, Outcome, Problem};
+
+/// A person logs in and out of all namespaces at once.
+type Whole = State<Arc<App>>;
 
 /// The longest form: a name, a password and an address.
 const FORM_BYTES_MAX: usize = 8 << 10;
@@ -31,16 +35,16 @@ struct Form {
 }
 
 /// The form. `to` is the way back.
-pub(super) async fn show(shell: Shell, app: Shared) -> Outcome<Response> {
+pub(super) async fn show(shell: Shell, State(app): Whole) -> Outcome<Response> {
     let to = local(shell.given("to")).to_owned();
     if app.logins.is_none() {
-        return Ok(to_path(&shell.prefix, &to));
+        return Ok(to_path(&shell.base, &to));
     }
     Ok(Form::of(shell, &to, "", None)?.into_response())
 }
 
 /// Starts a session.
-pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outcome<Response> {
+pub(super) async fn log_in(shell: Shell, State(app): Whole, request: Request) -> Outcome<Response> {
     let peer = request
         .extensions()
         .get::<Peer>()
@@ -64,7 +68,7 @@ pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outco
         ["name", "password", "to"].map(|field| filled.remove(field).unwrap_or_default());
     let to = local(&to);
     let Some(logins) = &app.logins else {
-        return Ok(to_path(&shell.prefix, to));
+        return Ok(to_path(&shell.base, to));
     };
     match logins
         .begin(Credentials::of_person(name.clone(), password), peer.ip)
@@ -74,9 +78,9 @@ pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outco
             record(&app, &identity, &peer, "POST /login");
             let cookie = [(
                 header::SET_COOKIE,
-                token.cookie(&cookie, &shell.prefix, is_secure),
+                token.cookie(&cookie, &shell.base, is_secure),
             )];
-            Ok((cookie, to_path(&shell.prefix, to)).into_response())
+            Ok((cookie, to_path(&shell.base, to)).into_response())
         }
         Err(Problem {
             status,
@@ -92,7 +96,7 @@ pub(super) async fn log_in(shell: Shell, app: Shared, request: Request) -> Outco
 }
 
 /// Removes the session.
-pub(super) async fn log_out(shell: Shell, app: Shared, request: Request) -> Response {
+pub(super) async fn log_out(shell: Shell, State(app): Whole, request: Request) -> Response {
     let (token, cookie) = (
         Token::of(request.headers()),
         Token::cookie_name(request.headers()),
@@ -104,8 +108,8 @@ pub(super) async fn log_out(shell: Shell, app: Shared, request: Request) -> Resp
         }
         logins.end(&token);
     }
-    let cookie = [(header::SET_COOKIE, Token::no_cookie(&cookie, &shell.prefix))];
-    (cookie, to_path(&shell.prefix, LOGIN)).into_response()
+    let cookie = [(header::SET_COOKIE, Token::no_cookie(&cookie, &shell.base))];
+    (cookie, to_path(&shell.base, LOGIN)).into_response()
 }
 
 impl Form {

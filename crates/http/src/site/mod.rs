@@ -17,6 +17,7 @@ mod jobs;
 mod kinds;
 mod lists;
 mod login;
+mod namespaces;
 mod overview;
 mod plot;
 mod push;
@@ -111,6 +112,8 @@ fn inside() -> Router<Arc<App>> {
         .route_layer(from_fn(async |request, next| {
             demand(Role::Read, request, next).await
         }))
+        // A login for several namespaces chooses one there.
+        .route("/namespaces", get(namespaces::show))
 }
 
 /// Redirects from a page of Faktory to the equivalent one. Faktory's key of a job is a time and the job's

@@ -79,6 +79,8 @@ pub(super) async fn show(shell: Shell, app: Shared) -> Rendered {
     let (shown, _) =
         known.ok_or_else(|| Problem::bad_request("span is minutes, hour, day, month or half"))?;
     let plots = match shown {
+        // They are drawn for the whole daemon.
+        _ if app.namespace().is_some() => Vec::new(),
         "hour" => rates(&hour, EVERY.as_secs()),
         "day" => rates(&day, 60),
         "month" => counts(&app, 30).await?,
@@ -104,11 +106,12 @@ pub(crate) async fn watch(app: Arc<App>) {
         let (stats, figures) = (app.stats().await.ok(), app.figures().await.ok());
         if let (Some(stats), Some(figures)) = (&stats, &figures) {
             let mut backlog = Backlog::new();
-            for name in app.history.names() {
-                if let Ok(Some(row)) = app.queue(name.clone()).await {
+            for (namespace, name) in app.history.names() {
+                let beside = app.beside(&namespace);
+                if let Ok(Some(row)) = beside.queue(name.clone()).await {
                     let [ready, leased] = [JobStateKind::Ready, JobStateKind::Leased]
                         .map(|kind| row.jobs(kind).into());
-                    backlog.insert(name, (ready, leased));
+                    backlog.insert((namespace, name), (ready, leased));
                 }
             }
             app.history.add_queues(app.now().wall, figures, &backlog);

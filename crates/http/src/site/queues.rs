@@ -15,7 +15,7 @@ use crate::api::listing::{Page, Rows};
 use crate::api::policies::{self, QueueKeys};
 use crate::api::queues;
 use crate::api::views::Queue;
-use crate::app::Shared;
+use crate::app::{App, Shared};
 use crate::cursor::CursorText;
 use crate::name::Name;
 use crate::params::{Known, Segments, TwoParams};
@@ -66,7 +66,7 @@ pub(super) async fn list(mut shell: Shell, app: Shared) -> Rendered {
         sorted_all,
     } = queues::some(&app, which, shell.given("q")).await?;
     let with_line = |queue: Queue| {
-        let [points, _] = app.history.of_queue(&queue.name.0).unwrap_or_default();
+        let [points, _] = queue.points(&app).unwrap_or_default();
         let done: Vec<f64> = points.iter().map(Point::all_done).collect();
         let line = if done.iter().any(|done| *done > 0.0) {
             spark(&done, SPARK_WIDTH, SPARK_HEIGHT)
@@ -150,7 +150,7 @@ pub(super) async fn show(
         .append_pair("queue", &queue.name.to_string())
         .finish();
     let is_long = shell.given("span") == "hours";
-    let plots = match app.history.of_queue(&queue.name.0) {
+    let plots = match queue.points(&app) {
         Some([_, coarse]) if is_long => rates(&coarse, 60),
         Some([fine, _]) => rates(&fine, EVERY.as_secs()),
         None => Vec::new(),
@@ -170,6 +170,13 @@ pub(super) async fn show(
 }
 
 impl Queue {
+    /// The points of the last five minutes and of the last two hours, if the queue has a history.
+    fn points(&self, app: &App) -> Option<[Vec<Point>; 2]> {
+        let namespace = self.namespace.clone().map(|name| name.0);
+        app.history
+            .of_queue(&namespace.unwrap_or_default(), &self.name.0)
+    }
+
     /// The number of jobs in a state.
     pub(super) fn count(&self, state: &str) -> u64 {
         self.states.get(state).copied().unwrap_or_default()

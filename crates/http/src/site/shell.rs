@@ -12,11 +12,13 @@ use axum::http::{Extensions, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
 use windlass_config::{counted, grouped};
-use windlass_engine::{JobStateKind, Stats};
+use windlass_engine::{JobStateKind, NamespaceRow, Stats};
 
 use crate::access::Visitor;
-use crate::app::App;
-use crate::login::Role;
+use crate::app::{App, Shared};
+use crate::login::{Grant, Role};
+use crate::name::Name;
+use crate::namespace;
 use crate::prefix::Prefix;
 use crate::problem::{Outcome, Problem};
 use crate::refusing::{self, Refusing};
@@ -26,6 +28,9 @@ use crate::sight::Sight;
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
 );
+
+/// Namespaces in the choice on each page. The page of namespaces has all.
+const CHOICE_MAX: usize = 200;
 
 /// The longest error that becomes a page.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -37,8 +42,16 @@ const LATER: [&str; 5] = ["limit", "order", "sort", "cursor", "page"];
 /// The frame of a page.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shell {
-    /// Before every address on the page; empty, or `/` and names.
+    /// Before every address on the page: the path of a proxy, and that of the namespace. Empty, or `/` and names.
     pub(super) prefix: String,
+    /// The part of it without the namespace.
+    pub(super) base: String,
+    /// The namespace that the page is about; `None`: the whole daemon.
+    pub(super) namespace: Option<Box<str>>,
+    /// The namespaces that the reader may choose from; empty if there is no choice.
+    pub(super) namespaces: Arc<[Box<str>]>,
+    /// The reader sees the whole daemon.
+    pub(super) sees_all: bool,
     /// What the reader sees of bodies.
     pub(super) sight: Sight,
     /// The reader may do everything that loses no data.
@@ -59,6 +72,15 @@ pub(super) struct Shell {
     pub(super) asked: BTreeMap<String, String>,
 }
 
+/// The namespace of a row, for links to its names.
+#[derive(Debug)]
+pub(super) struct At {
+    /// As that of the shell.
+    pub(super) prefix: String,
+    /// Its name, if the page is not about this namespace only.
+    pub(super) name: Option<String>,
+}
+
 /// An error as a page.
 #[derive(Debug, Template)]
 #[template(path = "error.html")]
@@ -72,16 +94,18 @@ impl FromRequestParts<Arc<App>> for Shell {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        // The page of namespaces is also for a login that has not chosen one yet.
+        let app = Shared::from_request_parts(parts, app).await.ok();
         let shell: Self = parts
             .extensions
             .get()
             .cloned()
             .ok_or_else(Problem::unexpected)?;
         // A page without the counts is better than an error.
-        let counts = if shell.is_inside {
-            app.stats().await.ok()
-        } else {
-            None
+        let app = app.filter(|_| shell.is_inside);
+        let counts = match &app {
+            Some(app) => app.stats().await.ok(),
+            None => None,
         };
         let pairs =
             form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned();
@@ -91,14 +115,25 @@ impl FromRequestParts<Arc<App>> for Shell {
         let is_asked = |(name, value): &(String, String)| {
             !value.is_empty() || may_be_empty.contains(&name.as_str())
         };
-        let refusing = if shell.is_inside {
-            refusing::look(app, counts.as_deref()).into()
-        } else {
-            Arc::default()
-        };
+        let (mut refusing, mut namespaces) = (Arc::default(), Arc::clone(&shell.namespaces));
+        if let Some(app) = &app {
+            let shown = if shell.sees_all { &app.whole() } else { &**app };
+            let mut rows = shown.namespaces().await.unwrap_or_default();
+            if shell.sees_all {
+                namespaces = names(&rows).into();
+            }
+            rows.retain(|row| {
+                shell
+                    .namespace
+                    .as_ref()
+                    .is_none_or(|own| own.as_bytes() == row.name)
+            });
+            refusing = refusing::told(app, counts.as_deref(), &rows).into();
+        }
         Ok(Self {
             counts,
             refusing,
+            namespaces,
             asked: pairs.filter(is_asked).collect(),
             ..shell
         })
@@ -108,10 +143,21 @@ impl FromRequestParts<Arc<App>> for Shell {
 impl Shell {
     fn of(extensions: &Extensions) -> Self {
         let visitor: Option<&Visitor> = extensions.get();
-        let role = visitor.map_or(Role::Read, |visitor| visitor.identity.role);
+        let role = visitor.and_then(Visitor::role).unwrap_or(Role::Read);
         let named = visitor.filter(|visitor| visitor.is_named());
+        let base = Prefix::of(extensions).to_owned();
+        let place = visitor.and_then(|visitor| visitor.place.as_ref().ok());
+        let namespace = place.and_then(|place| place.namespace.clone());
+        let own: Vec<Box<str>> = match visitor.map(|visitor| &visitor.identity.grant) {
+            Some(Grant::In(roles)) => roles.keys().cloned().collect(),
+            Some(Grant::Everywhere(_)) | None => Vec::new(),
+        };
         Self {
-            prefix: Prefix::of(extensions).to_owned(),
+            prefix: format!("{base}{}", namespace::segment(namespace.as_deref())),
+            base,
+            namespace,
+            sees_all: own.is_empty(),
+            namespaces: own.into(),
             may_operate: role >= Role::Operate,
             may_administer: role >= Role::Admin,
             sight: Sight::of(role),
@@ -122,6 +168,33 @@ impl Shell {
             refusing: Arc::default(),
             asked: BTreeMap::new(),
         }
+    }
+
+    /// The place of a row, given the name of its namespace if it has one.
+    pub(super) fn at(&self, row: &Option<Name>) -> At {
+        let elsewhere = row.as_ref().filter(|_| self.namespace.is_none());
+        let name = elsewhere.map(ToString::to_string);
+        let place = namespace::segment(name.as_deref());
+        At {
+            prefix: format!("{}{place}", self.prefix),
+            name,
+        }
+    }
+
+    /// The places that the reader may choose from: each address, title, and whether it is the present one.
+    pub(super) fn places(&self) -> Vec<(String, String, bool)> {
+        let all = self.sees_all.then_some(None);
+        let named = self.namespaces.iter().map(|name| Some(&**name));
+        let place = |name: Option<&str>| {
+            let title = match name {
+                None => "all namespaces",
+                Some("") => "without a name",
+                Some(name) => name,
+            };
+            let to = format!("{}{}/", self.base, namespace::segment(name));
+            (to, title.to_owned(), name == self.namespace.as_deref())
+        };
+        all.into_iter().chain(named).map(place).collect()
     }
 
     /// The query of this page with another value of a parameter, or without it. Parameters that are then
@@ -236,6 +309,15 @@ impl Shell {
     pub(super) fn counted<N: Copy + Into<u64>>(&self, count: &N, thing: &str) -> String {
         counted((*count).into(), thing)
     }
+}
+
+/// The namespaces of the daemon to choose from; none if the one without a name is the only one.
+fn names(rows: &[NamespaceRow]) -> Vec<Box<str>> {
+    if rows.len() < 2 {
+        return Vec::new();
+    }
+    let name = |row: &NamespaceRow| String::from_utf8_lossy(&row.name).into();
+    rows.iter().take(CHOICE_MAX).map(name).collect()
 }
 
 /// A page, or an error.

@@ -77,6 +77,53 @@ const fn is_poll(item: &Item) -> bool {
     )
 }
 
+impl Hub {
+    /// As [`Broker::ask`], where names are those of an existing namespace; of that without a name for `None`.
+    ///
+    /// # Errors
+    ///
+    /// The command is refused.
+    pub fn ask_in(&self, namespace: Option<&str>, command: Command) -> Result<Reply, Refusal> {
+        let mut lent = BTreeMap::new();
+        let mut unreadable = BTreeSet::new();
+        // A body may have moved by the time it is read.
+        for _ in 0..READS_MAX {
+            let (ours, missing) = self.act(|core| {
+                core.context.lent = std::mem::take(&mut lent);
+                let open = ClientCommand::Open(ClientInfo {
+                    namespace: namespace.map(Into::into),
+                    ..ClientInfo::default()
+                });
+                core.apply(DAEMON, Tag::NONE, open);
+                core.context.unreadable.clone_from(&unreadable);
+                core.apply(DAEMON, ASKED, command.clone());
+                core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
+                let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(&mut core.context.events)
+                    .into_iter()
+                    .partition(|(client, _)| *client == DAEMON);
+                core.context.events = others;
+                (ours, std::mem::take(&mut core.context.missing))
+            });
+            let reply = ours.into_iter().find_map(|(_, event)| match event {
+                event if event.waits_for_body() => None,
+                Event::Reply(ASKED, reply) => Some(reply),
+                Event::Reply(..) | Event::Notice(_) => None,
+            });
+            match reply {
+                Some(Reply::Refused(why)) => return Err(why),
+                Some(reply) => return Ok(reply),
+                None if missing.is_empty() => return Err(Refusal::Unknown),
+                None => {
+                    let more;
+                    (lent, more) = self.read_now(missing);
+                    unreadable.extend(more);
+                }
+            }
+        }
+        Err(Refusal::Unavailable)
+    }
+}
+
 impl Broker for Hub {
     fn open(&self, client: ClientId, mailbox: Arc<Mailbox>) {
         self.lock().mailboxes.insert(client, mailbox);
@@ -148,40 +195,7 @@ impl Broker for Hub {
     }
 
     fn ask(&self, command: Command) -> Result<Reply, Refusal> {
-        let mut lent = BTreeMap::new();
-        let mut unreadable = BTreeSet::new();
-        // A body may have moved by the time it is read.
-        for _ in 0..READS_MAX {
-            let (ours, missing) = self.act(|core| {
-                core.context.lent = std::mem::take(&mut lent);
-                let open = ClientCommand::Open(ClientInfo::default());
-                core.apply(DAEMON, Tag::NONE, open);
-                core.context.unreadable.clone_from(&unreadable);
-                core.apply(DAEMON, ASKED, command.clone());
-                core.apply(DAEMON, Tag::NONE, ClientCommand::Close);
-                let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(&mut core.context.events)
-                    .into_iter()
-                    .partition(|(client, _)| *client == DAEMON);
-                core.context.events = others;
-                (ours, std::mem::take(&mut core.context.missing))
-            });
-            let reply = ours.into_iter().find_map(|(_, event)| match event {
-                event if event.waits_for_body() => None,
-                Event::Reply(ASKED, reply) => Some(reply),
-                Event::Reply(..) | Event::Notice(_) => None,
-            });
-            match reply {
-                Some(Reply::Refused(why)) => return Err(why),
-                Some(reply) => return Ok(reply),
-                None if missing.is_empty() => return Err(Refusal::Unknown),
-                None => {
-                    let more;
-                    (lent, more) = self.read_now(missing);
-                    unreadable.extend(more);
-                }
-            }
-        }
-        Err(Refusal::Unavailable)
+        self.ask_in(None, command)
     }
 
     fn health(&self) -> Health {

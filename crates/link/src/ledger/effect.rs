@@ -63,6 +63,7 @@ impl Effect {
             | Command::Batch(_)
             | Command::Bulk(_)
             | Command::Barrier
+            | Command::Namespace(_)
             | Command::Claim(_) => Self::None,
         }
     }
@@ -92,7 +93,9 @@ impl Effect {
     /// What it counts as.
     pub(super) fn weight(&self) -> usize {
         match self {
-            Self::Client(ClientCommand::Open(info)) => FIXED_BYTES + info.address.len(),
+            Self::Client(ClientCommand::Open(info)) => {
+                FIXED_BYTES + info.address.len() + info.namespace.as_deref().map_or(0, str::len)
+            }
             Self::Client(
                 ClientCommand::SetName(text)
                 | ClientCommand::Serve(Subscription { queue: text, .. })

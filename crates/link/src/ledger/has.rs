@@ -162,7 +162,7 @@ impl Has {
     fn client(&mut self, command: ClientCommand) {
         match command {
             ClientCommand::Open(info) => {
-                self.bytes += info.address.len();
+                self.bytes += info.address.len() + info.namespace.as_deref().map_or(0, str::len);
                 self.info.get_or_insert(info);
             }
             ClientCommand::SetName(name) => {

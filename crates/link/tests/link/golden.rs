@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Item, ToEdge, ToLeader};
 
-use crate::dice::each_variant;
+use windlass_testkit::dice::each_variant;
 
 /// The enums of which each variant has an item of its own.
 const KINDS: &[&str] = &[

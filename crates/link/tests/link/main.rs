@@ -2,7 +2,6 @@
 
 #![cfg(test)]
 
-mod dice;
 mod golden;
 mod newer;
 mod properties;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windlass_link::{Decoder, Encoder, FRAME_BYTES_MAX, Item, ToEdge, ToLeader};
 
-use crate::dice::Dice;
+use windlass_testkit::dice::Dice;
 
 /// The items that these dice make, but for those that cannot be.
 fn items<T: Item>(seeds: &[u64]) -> Vec<T> {

@@ -24,7 +24,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use windlass_config::Failure;
-use windlass_engine::NewJob;
+use windlass_engine::{NamespaceLimits, NewJob};
 use windlass_gearman::session::Settings as Gearman;
 use windlass_gearman::wire::{Priority, Submission, UNIQUE_BYTES_MAX};
 
@@ -58,7 +58,11 @@ impl GearmandSqlite {
             wait_for(&self.queue, Duration::ZERO)?;
         }
         let gearman = config.gearman.settings(&config.daemon(&config.gearman)?)?;
-        let importer = self.options.begin(&config, || Ok(queue.source()?.0))?;
+        let importer = self
+            .options
+            .begin(&config, NamespaceLimits::default(), || {
+                Ok(queue.source()?.0)
+            })?;
         let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         let Counts {
             functions,

@@ -8,10 +8,11 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::intake::{Completeness, Line, Outcome, Ranks, Restorer, Source, Survey};
+use crate::intake::{Completeness, Fleets, Line, Outcome, Ranks, Restorer, Source, Survey};
 use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_config::{Failure, counted_all};
+use windlass_engine::NamespaceLimits;
 use windlass_session::protocol::Protocol;
 
 use super::options::{Configure, Options, configured};
@@ -48,6 +49,7 @@ impl Jsonl {
         let Surveyed {
             digest,
             ranks,
+            fleets,
             completeness,
         } = lines.survey()?;
         if let (Completeness::Broken(why), false) = (&completeness, self.incomplete) {
@@ -56,6 +58,11 @@ impl Jsonl {
                 format!("{why}; --incomplete imports what is there"),
             ));
         }
+        let limits = match &self.options.namespace {
+            Some(_) => fleets.limits_of_one(),
+            None => Ok(NamespaceLimits::default()),
+        };
+        let limits = limits.map_err(|why| Failure::unusable(&self.lines, why))?;
         let source = Source {
             kind: "jsonl",
             digest,
@@ -63,11 +70,12 @@ impl Jsonl {
         let is_whole = matches!(completeness, Completeness::Whole(_));
         if is_whole
             && !self.options.dry_run
+            && self.options.namespace.is_none()
             && let Some(restorer) = Restorer::begin(&config.server, &source)?
         {
             return self.restore(&mut lines, restorer);
         }
-        let mut importer = self.options.begin(&config, || Ok(source))?;
+        let mut importer = self.options.begin(&config, limits, || Ok(source))?;
         importer.expect(ranks);
         let (mut report, mut counts) = (Report::to_stdout(&NOUNS, self.options.dry_run), [0; 4]);
         lines.each(&mut |number, _, line| {
@@ -79,7 +87,9 @@ impl Jsonl {
         importer.finish()?;
         report.write([], &sum(counts, report.taken_word))?;
         if is_whole && !self.options.dry_run && report.before < report.items {
-            report.print(&"without counters: the data directory is not a new one")?;
+            report.print(
+                &"without counters: only a new data directory gets them, from a whole export",
+            )?;
         }
         report.outcome()
     }
@@ -109,6 +119,7 @@ fn kind(line: &Line) -> Option<usize> {
         Line::NextNumber(_)
         | Line::Engine(_)
         | Line::Day(_)
+        | Line::Namespace(_)
         | Line::Heading(_)
         | Line::Ending(_) => None,
     }
@@ -146,6 +157,8 @@ struct Surveyed {
     digest: String,
     /// The order of its jobs.
     ranks: Ranks,
+    /// The namespaces of its lines.
+    fleets: Fleets,
     completeness: Completeness,
 }
 
@@ -189,7 +202,7 @@ impl Lines {
     fn survey(&mut self) -> Result<Surveyed, Failure> {
         let (mut digest, mut ranks, mut unreadable, mut readable) =
             (Sha256::new(), Ranks::default(), 0, 0);
-        let mut survey = Survey::default();
+        let (mut survey, mut fleets) = (Survey::default(), Fleets::default());
         let path = self.path.clone();
         self.each(&mut |number, line, content| {
             digest.update((line.len() as u64).to_be_bytes());
@@ -199,6 +212,7 @@ impl Lines {
                 Ok(line) => {
                     readable += 1;
                     ranks.see(&line);
+                    fleets.see(&line);
                 }
                 Err(why) => {
                     unreadable += 1;
@@ -216,6 +230,7 @@ impl Lines {
         Ok(Surveyed {
             digest: hex::encode(digest.finalize()),
             ranks,
+            fleets,
             completeness: survey.completeness(),
         })
     }

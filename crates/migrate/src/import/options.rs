@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sha2::{Digest as _, Sha256};
 use windlass_config::Failure;
 use windlass_daemon::logging;
+use windlass_engine::{NamespaceLimits, is_valid_name};
 use windlass_operate::Settings;
 
 use crate::configured::Configured;
@@ -19,6 +21,18 @@ pub(super) struct Options {
     /// Import again what an earlier import took.
     #[arg(long)]
     again: bool,
+    /// Import everything into this namespace, which is created if it is new; '' is the one without a name.
+    #[arg(short, long, value_name = "NAME", value_parser = namespace)]
+    pub(super) namespace: Option<String>,
+}
+
+/// The name of a namespace, or the empty one.
+fn namespace(name: &str) -> Result<String, &'static str> {
+    if name.is_empty() || is_valid_name(name.as_bytes()) {
+        Ok(name.to_owned())
+    } else {
+        Err("expected 1 to 64 of the ASCII letters, digits, -, _ and ., a letter or a digit first")
+    }
 }
 
 /// How the binary makes the configuration of these options.
@@ -38,16 +52,34 @@ pub(super) fn configured(
 }
 
 impl Options {
-    /// Begins the import of a source, which a dry run does not ask for.
+    /// Begins the import of a source, which a dry run does not ask for. A new namespace has these limits.
     pub(super) fn begin(
         &self,
         config: &Configured,
+        limits: NamespaceLimits,
         source: impl FnOnce() -> Result<Source, Failure>,
     ) -> Result<Importer, Failure> {
-        if self.dry_run {
-            Ok(Importer::rehearse(&config.server))
+        let mut importer = if self.dry_run {
+            Importer::rehearse(&config.server)
         } else {
-            Importer::open(&config.server, &source()?, self.again)
+            Importer::open(&config.server, &self.to_namespace(source()?), self.again)?
+        };
+        if let Some(name) = &self.namespace {
+            let refused = |why| Failure::Runtime(format!("namespace {name}: {why}"));
+            importer.enter(name, limits).map_err(refused)?;
+        }
+        Ok(importer)
+    }
+
+    /// The same source is another one for each namespace that it is imported into.
+    fn to_namespace(&self, source: Source) -> Source {
+        let Some(name) = &self.namespace else {
+            return source;
+        };
+        let digest = Sha256::digest(format!("{} {name}", source.digest));
+        Source {
+            digest: hex::encode(digest),
+            ..source
         }
     }
 }

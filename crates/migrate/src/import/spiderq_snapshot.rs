@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::intake::{Line, Outcome, Source};
 use clap::Args;
 use windlass_config::Failure;
+use windlass_engine::NamespaceLimits;
 
 use super::options::{Configure, Options, configured};
 use super::report::{Nouns, Report};
@@ -44,7 +45,9 @@ impl SpiderqSnapshot {
                 digest: snapshot.digest(&spiderq.queue),
             })
         };
-        let mut importer = self.options.begin(&config, source)?;
+        let mut importer = self
+            .options
+            .begin(&config, NamespaceLimits::default(), source)?;
         let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         snapshot.each(&mut |Entry { key, value }| {
             let name = format!("entry {}", report.items + 1);

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use windlass_config::Failure;
-use windlass_engine::{Batch, Job, JobId, JobState, Payload, Refusal, Role, Schedule};
+use windlass_engine::{
+    Batch, Job, JobId, JobState, Namespace, Payload, QueueId, QueueImage, Refusal, Role, Schedule,
+    Thing,
+};
 
 use super::jsonl::{Line, Ranks};
 use super::{Importer, Outcome};
@@ -23,6 +26,8 @@ pub(super) struct Adoption {
     used: BTreeSet<u64>,
     /// Batches, by their numbers in the source.
     batches: BTreeMap<JobId, Members>,
+    /// Namespaces with names here, by their numbers in the source.
+    namespaces: BTreeMap<Namespace, Namespace>,
     /// The engine must be woken to look at the imported jobs.
     asleep: bool,
 }
@@ -70,40 +75,16 @@ impl Importer {
     /// # Errors
     ///
     /// [`Failure::Runtime`]: a full batch could not be written to the store.
-    pub fn take_line(&mut self, place: u64, line: Line) -> Result<Adopted, Failure> {
+    pub fn take_line(&mut self, place: u64, mut line: Line) -> Result<Adopted, Failure> {
         self.context.changes.clear();
         self.context.events.clear();
         let mut without = None;
-        let taken = match line {
-            Line::New(job) => {
-                let outcome = self.take(place, *job)?;
-                return Ok(Adopted { outcome, without });
-            }
-            Line::Job(job, queue) => self.adopt_job(*job, &queue, &mut without),
-            Line::Queue(image) => {
-                let there = self
-                    .engine
-                    .queues()
-                    .map(windlass_engine::Queue::image)
-                    .find(|it| it.name == image.name);
-                let differs = there.is_some_and(|there| {
-                    let settings = |of: &windlass_engine::QueueImage| {
-                        (of.paused, of.jobs_max, of.throttle, of.rules.clone())
-                    };
-                    settings(there) != settings(&image)
-                });
-                without = differs.then_some("its settings, because the existing queue has others");
-                self.engine.adopt_queue(image, &mut self.context)
-            }
-            Line::Schedule(schedule) => self.adopt_schedule(*schedule),
-            Line::Batch(batch) => self.adopt_batch(*batch),
-            Line::NextNumber(next) => {
-                self.engine.adopt_numbers(next, &mut self.context);
-                Ok(true)
-            }
-            // The counters here go on.
-            Line::Engine(_) | Line::Day(_) | Line::Heading(_) | Line::Ending(_) => Ok(true),
-        };
+        if let Line::New(job) = line {
+            let outcome = self.take(place, *job)?;
+            return Ok(Adopted { outcome, without });
+        }
+        let here = self.localize(&mut line);
+        let taken = here.and_then(|()| self.adopt(line, &mut without));
         self.journal.append(&self.engine, &self.context.changes);
         self.adoption.asleep = true;
         let outcome = match taken {
@@ -115,10 +96,91 @@ impl Importer {
         Ok(Adopted { outcome, without })
     }
 
+    /// Imports a line that is in the namespaces of this store. `false`: it was imported earlier.
+    fn adopt(&mut self, line: Line, without: &mut Option<&'static str>) -> Result<bool, Refusal> {
+        match line {
+            Line::Job(job, queue) => self.adopt_job(*job, &queue, without),
+            Line::Queue(image) => {
+                let settings =
+                    |of: &QueueImage| (of.paused, of.jobs_max, of.throttle, of.rules.clone());
+                let there = self.engine.queue_named(image.id.namespace(), &image.name);
+                let differs =
+                    there.is_some_and(|there| settings(there.image()) != settings(&image));
+                *without = differs.then_some("its settings, because the existing queue has others");
+                self.engine.adopt_queue(image, &mut self.context)
+            }
+            Line::Schedule(schedule) => self.adopt_schedule(*schedule),
+            Line::Batch(batch) => self.adopt_batch(*batch),
+            Line::NextNumber(next) => {
+                self.engine.adopt_numbers(next, &mut self.context);
+                Ok(true)
+            }
+            // The namespace was imported as its number was looked up, and the counters here go on.
+            Line::New(_)
+            | Line::Namespace(_)
+            | Line::Engine(_)
+            | Line::Day(_)
+            | Line::Heading(_)
+            | Line::Ending(_) => Ok(true),
+        }
+    }
+
+    /// Replaces the number of a namespace in the source by that of the namespace of the same name here, which is
+    /// created if there is none; or by that of the namespace that everything goes into.
+    fn localize(&mut self, line: &mut Line) -> Result<(), Refusal> {
+        match line {
+            Line::Namespace(image) if self.into.is_none() => {
+                let here = self.engine.adopt_namespace(image, &mut self.context)?;
+                self.adoption.namespaces.insert(image.id, here);
+            }
+            Line::Job(job, _) => job.queue = self.queue_here(job.queue)?,
+            Line::Queue(image) => image.id = self.queue_here(image.id)?,
+            Line::Schedule(schedule) => {
+                schedule.job.namespace = self.namespace_here(schedule.job.namespace)?;
+            }
+            Line::Batch(batch) => {
+                batch.namespace = self.namespace_here(batch.namespace)?;
+                let callbacks = [&mut batch.complete, &mut batch.success];
+                for callback in callbacks.into_iter().flatten() {
+                    callback.namespace = batch.namespace;
+                }
+            }
+            Line::New(_)
+            | Line::Namespace(_)
+            | Line::NextNumber(_)
+            | Line::Engine(_)
+            | Line::Day(_)
+            | Line::Heading(_)
+            | Line::Ending(_) => {}
+        }
+        Ok(())
+    }
+
+    fn queue_here(&self, id: QueueId) -> Result<QueueId, Refusal> {
+        Ok(QueueId::new(self.namespace_here(id.namespace())?, 0))
+    }
+
+    fn namespace_here(&self, id: Namespace) -> Result<Namespace, Refusal> {
+        if let Some(into) = self.into {
+            return Ok(into);
+        }
+        if id == Namespace::UNNAMED {
+            return Ok(id);
+        }
+        let here = self.adoption.namespaces.get(&id).copied();
+        here.ok_or(Refusal::NotFound(Thing::Namespace))
+    }
+
     /// Notes a line that was imported earlier; later lines may refer to it.
     pub fn skip_line(&mut self, line: &Line) {
-        if let Line::Batch(batch) = line {
-            self.meet_batch(batch);
+        if !matches!(line, Line::Batch(_) | Line::Namespace(_)) {
+            return;
+        }
+        let mut line = line.clone();
+        if self.localize(&mut line).is_ok()
+            && let Line::Batch(batch) = line
+        {
+            self.meet_batch(&batch);
         }
     }
 
@@ -141,12 +203,13 @@ impl Importer {
                 None => other.body() == job.body(),
             };
             has_body
+                && other.queue.namespace() == job.queue.namespace()
                 && (other.protocol, other.key(), other.name())
                     == (job.protocol, job.key(), job.name())
         };
         let namesake = self
             .engine
-            .job_named(job.name())
+            .job_named(job.queue.namespace(), job.name())
             .filter(|_| !job.name().is_empty());
         let namesake =
             namesake.filter(|other| other.id < self.first && other.protocol == job.protocol);
@@ -276,8 +339,17 @@ impl Importer {
     /// Whether an earlier import created this batch; the jobs that follow may then belong to it.
     fn meet_batch(&mut self, batch: &Batch) -> bool {
         let same = |other: &&Batch| {
-            (&other.name, other.protocol, other.created_at)
-                == (&batch.name, batch.protocol, batch.created_at)
+            (
+                &other.name,
+                other.protocol,
+                other.created_at,
+                other.namespace,
+            ) == (
+                &batch.name,
+                batch.protocol,
+                batch.created_at,
+                batch.namespace,
+            )
         };
         let Some(here) = self.engine.batches().find(same) else {
             return false;

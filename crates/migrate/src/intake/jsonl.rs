@@ -4,6 +4,7 @@
 //! come from other fields. A line without one is a new job, which needs only a `queue`, or the first or last line of an export. Unknown fields in a new job are
 //! errors.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use windlass_codec::DecodeError;
 use windlass_engine::{
-    Batch, DayBegin, Job, JobState, KeyUntil, NewJob, Past, Payload, Priority, Protocol, QueueId,
-    QueueImage, QueueKind, Schedule, Timestamp, Unique,
+    Batch, DayBegin, Job, JobState, KeyUntil, Namespace, NamespaceImage, NamespaceLimits, NewJob,
+    Past, Payload, Priority, Protocol, QueueId, QueueImage, QueueKind, Schedule, Timestamp, Unique,
 };
 use windlass_session::protocol::{self, ImportTerms};
 use windlass_store::{MetaRecord, Record, unnamed};
@@ -40,6 +41,8 @@ pub enum Line {
     Engine(Box<MetaRecord>),
     /// The totals when a day began.
     Day(DayBegin),
+    /// A namespace.
+    Namespace(Box<NamespaceImage>),
     /// The first line of an export.
     Heading(Heading),
     /// The last line of an export.
@@ -155,10 +158,12 @@ impl Fields {
                 Ok(Line::Queue(QueueImage { name, ..image }))
             }
             Record::Day(begin) => Ok(Line::Day(begin)),
+            Record::Namespace(image) => Ok(Line::Namespace(image)),
             Record::Meta(meta) => Ok(Line::Engine(Box::new(meta))),
             Record::Moved(_)
             | Record::Gone(_)
             | Record::QueueGone(_)
+            | Record::NamespaceGone(_)
             | Record::NextRun(_)
             | Record::BatchMoved(_)
             | Record::Ended(_) => Err(unreadable(&"it is not a job, schedule, batch or queue")),
@@ -347,9 +352,95 @@ impl Ranks {
     }
 }
 
+/// The namespaces of the lines of a file, by their numbers there. One without a line of its own has no name.
+#[derive(Clone, Debug, Default)]
+pub struct Fleets(BTreeMap<Namespace, NamespaceImage>);
+
+impl Fleets {
+    /// How many an error names.
+    const NAMED_MAX: usize = 5;
+
+    /// Notes the namespace of one line.
+    pub fn see(&mut self, line: &Line) {
+        let of = match line {
+            Line::Namespace(image) => {
+                self.0.insert(image.id, NamespaceImage::clone(image));
+                return;
+            }
+            Line::Queue(image) => image.id.namespace(),
+            Line::Job(job, _) => job.queue.namespace(),
+            Line::New(job) => job.namespace,
+            Line::Schedule(schedule) => schedule.job.namespace,
+            Line::Batch(batch) => batch.namespace,
+            Line::NextNumber(_)
+            | Line::Engine(_)
+            | Line::Day(_)
+            | Line::Heading(_)
+            | Line::Ending(_) => return,
+        };
+        self.0.entry(of).or_default();
+    }
+
+    /// The limits of the only namespace of the file.
+    ///
+    /// # Errors
+    ///
+    /// The file has several, and which.
+    pub fn limits_of_one(&self) -> Result<NamespaceLimits, String> {
+        if self.0.len() <= 1 {
+            let one = self.0.values().next();
+            return Ok(one.map(|image| image.limits).unwrap_or_default());
+        }
+        let name = |image: &NamespaceImage| format!("{:?}", String::from_utf8_lossy(&image.name));
+        let names: Vec<String> = self.0.values().take(Self::NAMED_MAX).map(name).collect();
+        Err(format!(
+            "it has {} namespaces ({}); `windlass export --namespace NAME` exports one",
+            self.0.len(),
+            names.join(", ")
+        ))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_one_namespace_has_its_limits() {
+        let image = |id, name: &'static str| NamespaceImage {
+            id: Namespace(id),
+            name: name.into(),
+            limits: NamespaceLimits {
+                jobs_max: Some(7),
+                ..NamespaceLimits::default()
+            },
+            ..NamespaceImage::default()
+        };
+        let new_job = || Line::from(NewJob::new(Protocol::GEARMAN, "q".into(), "".into()));
+        let queue_of = |id| {
+            Line::Queue(QueueImage {
+                id: QueueId::new(Namespace(id), 1),
+                ..QueueImage::new(QueueId(1), "q".into(), QueueKind::Work)
+            })
+        };
+        let shop = || Line::Namespace(Box::new(image(3, "shop")));
+        let table = [
+            (vec![], Ok(None)),
+            (vec![new_job(), queue_of(0), Line::NextNumber(3)], Ok(None)),
+            (vec![shop(), queue_of(3)], Ok(Some(7))),
+            (
+                vec![queue_of(4), new_job(), shop()],
+                Err("it has 3 namespaces (\"\", \"shop\", \"\")"),
+            ),
+        ];
+        for (lines, expected) in table {
+            let mut fleets = Fleets::default();
+            lines.iter().for_each(|line| fleets.see(line));
+            let found = fleets.limits_of_one().map(|limits| limits.jobs_max);
+            let found = found.map_err(|why| why.split(';').next().map(str::to_owned));
+            assert_eq!(found, expected.map_err(|why: &str| Some(why.to_owned())));
+        }
+    }
 
     #[test]
     fn a_range_of_sort_keys_has_a_length() {

@@ -32,7 +32,8 @@ use bytes::Bytes;
 use windlass_config::Failure;
 use windlass_engine::{
     Clash, ClientCommand, ClientId, ClientInfo, Command, Context, Engine, Event, JobCommand, JobId,
-    NewJob, Pushed, QueueCommand, QueueKind, Refusal, Reply, Tag, Thing,
+    Namespace, NamespaceImage, NamespaceLimits, NewJob, Pushed, QueueCommand, QueueKind, Refusal,
+    Reply, Tag, Thing,
 };
 use windlass_session::protocol::Protocol;
 use windlass_store::{BodyFile, Guard, Journal, Log, Opened};
@@ -40,7 +41,7 @@ use windlass_store::{BodyFile, Guard, Journal, Log, Opened};
 pub use self::adopt::Adopted;
 use self::adopt::Adoption;
 pub use self::complete::{Completeness, Survey};
-pub use self::jsonl::{Ending, Heading, Line, Origins, Ranks};
+pub use self::jsonl::{Ending, Fleets, Heading, Line, Origins, Ranks};
 pub use self::record::Source;
 use self::record::{Record, cannot_write};
 pub use self::restore::Restorer;
@@ -80,6 +81,8 @@ pub struct Importer {
     /// Jobs with smaller numbers existed before the import.
     first: JobId,
     adoption: Adoption,
+    /// Everything goes into this namespace; `None`: each record into its own, and a new job into that without a name.
+    into: Option<Namespace>,
     protocols: Vec<Arc<dyn Protocol>>,
     counter: Counter,
     /// A new job whose batch does not exist becomes one without a batch, and how many did.
@@ -163,6 +166,7 @@ impl Importer {
             batch_jobs: 0,
             first,
             adoption,
+            into: None,
             protocols,
             counter,
             drops_batches: false,
@@ -170,6 +174,32 @@ impl Importer {
         };
         importer.apply(Tag::NONE, ClientCommand::Open(ClientInfo::default()));
         importer
+    }
+
+    /// Directs everything into the namespace with this name, empty for the one without a name. A new one has these
+    /// limits. Must be called before the first job is imported.
+    ///
+    /// # Errors
+    ///
+    /// The name is invalid, or there are as many namespaces as can be.
+    pub fn enter(&mut self, name: &str, limits: NamespaceLimits) -> Result<(), Refusal> {
+        let image = NamespaceImage {
+            name: Bytes::copy_from_slice(name.as_bytes()),
+            limits,
+            ..NamespaceImage::default()
+        };
+        self.context.changes.clear();
+        let here = self.engine.adopt_namespace(&image, &mut self.context)?;
+        self.journal.append(&self.engine, &self.context.changes);
+        self.into = Some(here);
+        self.apply(Tag::NONE, ClientCommand::Close);
+        let namespace = Some(name.into());
+        let info = ClientInfo {
+            namespace,
+            ..ClientInfo::default()
+        };
+        self.apply(Tag::NONE, ClientCommand::Open(info));
+        Ok(())
     }
 
     /// Whether new jobs whose batches do not exist become jobs without a batch.
@@ -193,7 +223,8 @@ impl Importer {
     /// # Errors
     ///
     /// [`Failure::Runtime`]: a full batch could not be written to the store.
-    pub fn take(&mut self, place: u64, job: NewJob) -> Result<Outcome, Failure> {
+    pub fn take(&mut self, place: u64, mut job: NewJob) -> Result<Outcome, Failure> {
+        job.namespace = self.into.unwrap_or(Namespace::UNNAMED);
         let outcome = self.push_new(self.by_engine(job));
         self.count(place, outcome)?;
         Ok(outcome)
@@ -273,7 +304,7 @@ impl Importer {
         let namesake = job
             .name
             .as_deref()
-            .and_then(|name| self.engine.job_named(name));
+            .and_then(|name| self.engine.job_named(job.namespace, name));
         if namesake.is_some_and(|other| other.id < self.first && other.protocol == job.protocol) {
             return Outcome::Known;
         }

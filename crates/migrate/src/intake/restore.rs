@@ -73,6 +73,7 @@ impl Restorer {
             }
             Line::Queue(image) => Some(StoreRecord::QueueSet(image)),
             Line::Day(begin) => Some(StoreRecord::Day(begin)),
+            Line::Namespace(image) => Some(StoreRecord::Namespace(image)),
             Line::Engine(meta) => {
                 self.ahead_ms = meta.meta.clock.skew_ms.saturating_neg();
                 Some(StoreRecord::Meta(*meta))

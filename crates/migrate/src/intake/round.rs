@@ -292,6 +292,7 @@ pub(super) fn about() -> About<'static> {
     About {
         daemon: "0.1.0",
         written_at: clock::wall(),
+        namespace: None,
     }
 }
 

@@ -306,7 +306,7 @@ impl InHand {
             Newcomer {
                 stream: Box::new(Socket(Arc::clone(&wire))),
                 handshake_max: Duration::from_secs(5),
-                greet: Box::new(|_| session),
+                greet: Box::new(|_, _| session),
                 admission: admission(),
                 rights: Rights::ALL,
             },

@@ -122,6 +122,69 @@ fn a_peer_that_does_not_read_its_list_is_not_sent_all_of_it() {
     assert_eq!(pages(), PAGES as usize);
 }
 
+/// What sessions have read: their namespace, and the bytes.
+type Read = Arc<Mutex<Vec<(&'static str, usize)>>>;
+
+/// Enters a namespace, and records what it reads.
+#[derive(Debug)]
+struct Reads {
+    namespace: &'static str,
+    read: Read,
+}
+
+impl Session for Reads {
+    fn on_open(&mut self, _: Timestamp, out: &mut Outbox) {
+        out.enter(Some(self.namespace.into()));
+    }
+
+    fn on_bytes(&mut self, _: Timestamp, input: &mut BytesMut, _: &mut Outbox) {
+        let read = (self.namespace, input.split().len());
+        self.read.lock().unwrap().push(read);
+    }
+
+    fn on_event(&mut self, _: Timestamp, _: Event, _: &mut Outbox) {}
+}
+
+#[test]
+fn beside_another_namespace_one_flood_of_each_is_read_in_a_turn() {
+    const FLOOD_BYTES: usize = 40 << 10;
+    let (read, mut thread) = (Read::default(), ByHand::new(shared(&hub_of_queues())));
+    let mut connect = |namespace| {
+        let read = Arc::clone(&read);
+        thread.connect(move |_| Box::new(Reads { namespace, read }))
+    };
+    let mut quiet = connect("quiet");
+    let mut floods = [(); 3].map(|()| connect("hostile"));
+    thread.turns(2);
+    quiet.write_all(b"1").unwrap();
+    thread.turns(1);
+    for flood in &mut floods {
+        flood.write_all(&[b'x'; FLOOD_BYTES]).unwrap();
+    }
+    // Whether one has much to do is known after its first turn.
+    thread.turns(1);
+    let mut left = 3 * FLOOD_BYTES;
+    let mut rounds = 0;
+    while left > 0 {
+        let before = std::mem::take(&mut *read.lock().unwrap());
+        let of = |wanted| {
+            let all = before.iter().filter(move |(name, _)| *name == wanted);
+            all.map(|(_, bytes)| *bytes).collect::<Vec<_>>()
+        };
+        let hostile = of("hostile");
+        left -= hostile.iter().sum::<usize>();
+        if rounds > 0 {
+            assert_eq!(of("quiet"), [1], "round {rounds}");
+            assert!(hostile.len() <= 1, "round {rounds}: {hostile:?}");
+            assert!(hostile.iter().all(|bytes| *bytes <= 4 << 10));
+        }
+        rounds += 1;
+        quiet.write_all(b"1").unwrap();
+        thread.turns(1);
+    }
+    assert_eq!(rounds, 28, "all three had the first one");
+}
+
 /// Pipelined commands are executed in parts too.
 #[test]
 fn a_visit_ends_when_it_has_lasted_long_enough() {

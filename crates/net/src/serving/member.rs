@@ -17,6 +17,12 @@ pub(super) struct Member {
     pub(super) is_ready: bool,
     /// Whether the kernel reports when the socket accepts bytes.
     pub(super) waits_to_write: bool,
+    /// Its namespace, once it has entered one with a name.
+    pub(super) namespace: Option<Box<str>>,
+    /// The number of its namespace on this thread.
+    pub(super) tenant: usize,
+    /// Whether it had much to do in its last turn.
+    pub(super) is_deep: bool,
     /// The last load window in which it has sent commands.
     pub(super) worked_in: u64,
     /// Whether it moves to another thread after its turn.

@@ -16,6 +16,7 @@ mod moves;
 mod polling;
 mod pulse;
 mod sharing;
+mod tenants;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timers;

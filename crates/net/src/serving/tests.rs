@@ -133,7 +133,7 @@ impl ByHand {
             newcomer: Newcomer {
                 stream: stream(mio::net::UnixStream::from_std(ours)),
                 handshake_max: Duration::ZERO,
-                greet: Box::new(greet),
+                greet: Box::new(|closer, _| greet(closer)),
                 admission: admission(),
                 rights: Rights::ALL,
             },

@@ -34,6 +34,7 @@ use super::arrival::{Arrival, Place};
 use super::member::Member;
 use super::polling::{self, Idle};
 use super::sharing::{Partner, Sharing};
+use super::tenants::Tenants;
 use super::timers::{Timer, Timers};
 use super::waker::{Due, ThreadWaker, WAKER};
 use crate::connection::{Connection, End, Next, Shared, Turn};
@@ -41,6 +42,8 @@ use crate::polling::Polling;
 use crate::traffic::ThreadTraffic;
 use windlass_hub::{Commits, ConnectionId, Health, Home, TurnCommits, Waker, clock, warn_limited};
 
+/// A connection with more commands in a turn has much to do.
+const SHALLOW_MAX: usize = 4;
 /// Maximum number of events per poll.
 const EVENTS_MAX: usize = 1024;
 
@@ -69,6 +72,9 @@ pub(super) struct Serving {
     due: Due,
     /// Clients whose removal takes the engine several visits.
     leaving: Vec<ClientId>,
+    tenants: Tenants,
+    /// The slots of ready connections that must wait for the next turn.
+    put_off: Vec<usize>,
     sharing: Option<Sharing>,
 }
 
@@ -96,6 +102,8 @@ impl Serving {
             turn: Vec::new(),
             due: Due::default(),
             leaving: Vec::new(),
+            tenants: Tenants::default(),
+            put_off: Vec::new(),
             sharing: None,
         })
     }
@@ -309,6 +317,9 @@ impl Serving {
         counts.opened();
         entry.insert(Some(Box::new(Member {
             connection,
+            namespace: None,
+            tenant: self.tenants.number(None),
+            is_deep: false,
             timer: Timer::default(),
             is_ready: true,
             waits_to_write: false,
@@ -325,6 +336,7 @@ impl Serving {
     // ---------------------------------------------------------------------------------------
 
     fn turn(&mut self, reading: &Reading) {
+        self.tenants.begin_turn();
         self.begin_turns(reading);
         self.commits.begin_turn(
             self.turn
@@ -360,23 +372,43 @@ impl Serving {
         leaving.into_iter().for_each(|client| self.leave(client));
     }
 
-    /// Moves all ready connections into the turn.
+    /// Moves the ready connections into the turn. Beside those of another namespace, some must wait for the next one.
     fn begin_turns(&mut self, reading: &Reading) {
         if self.ready.is_empty() {
             return;
         }
+        let is_mixed = self.tenants.are_mixed(reading.now);
         let turn = Turn::of(
             self.ready.len(),
             *reading,
             self.shared.broker.health() == Health::Stopping,
         );
+        let turn = if is_mixed { turn.mixed() } else { turn };
         for index in self.ready.drain(..) {
-            if let Some(mut member) = self.members.get_mut(index).and_then(Option::take) {
+            let Some(place) = self.members.get_mut(index) else {
+                continue;
+            };
+            let may_begin = |member: &mut Box<Member>| {
+                !(is_mixed && member.is_deep) || self.tenants.admit(member.tenant)
+            };
+            if let Some(mut member) = place.take_if(may_begin) {
                 member.is_ready = false;
                 member.guard(|connection| connection.begin_turn(&turn));
+                member.is_deep = member.connection.is_deep(SHALLOW_MAX);
+                if let Some(namespace) = member.connection.entered() {
+                    member.tenant = self.tenants.number(Some(&namespace));
+                    member.namespace = Some(namespace);
+                }
+                if member.connection.has_read() {
+                    let now = reading.now;
+                    self.tenants.was_active(member.tenant, member.is_deep, now);
+                }
                 self.turn.push(member);
+            } else if place.is_some() {
+                self.put_off.push(index);
             }
         }
+        mem::swap(&mut self.ready, &mut self.put_off);
     }
 
     /// Ends a connection's turn: it waits, gets another turn, or is removed.
@@ -493,6 +525,7 @@ impl Serving {
             tracing::error!(%error, "cannot wait for a socket");
             return self.remove(member, &End::Closed(Reason::PeerClosed));
         }
+        member.tenant = self.tenants.number(member.namespace.as_deref());
         entry.insert(Some(member));
         self.ready.push(id.index);
     }

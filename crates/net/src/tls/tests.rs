@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::Files;
 
 fn handshaker_of(files: &Files) -> Handshaker {
-    Handshaker::new(&files.tls, Duration::from_secs(5))
+    Handshaker::new(&files.tls, Duration::from_secs(5), CertificateNames::new())
         .unwrap()
         .unwrap()
 }
@@ -322,7 +322,8 @@ fn new_terms_are_for_new_connections() {
     let [late, early] = END_OF.map(|(year, _)| Files::new(year));
     let handshaker = handshaker_of(&late);
     assert_eq!(handshaker.certificate_ends_at(), Some(END_OF[0].1));
-    handshaker.set(Terms::new(&early.tls, Duration::from_secs(9)).unwrap());
+    handshaker
+        .set(Terms::new(&early.tls, Duration::from_secs(9), CertificateNames::new()).unwrap());
     assert_eq!(
         (handshaker.certificate_ends_at(), handshaker.handshake_max()),
         (Some(END_OF[1].1), Duration::from_secs(9))
@@ -337,7 +338,7 @@ fn new_terms_are_for_new_connections() {
         "the first end of the chain"
     );
     assert!(
-        Handshaker::new(&Tls::default(), Duration::ZERO)
+        Handshaker::new(&Tls::default(), Duration::ZERO, CertificateNames::new())
             .unwrap()
             .is_none()
     );

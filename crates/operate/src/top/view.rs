@@ -7,7 +7,7 @@ use std::time::Instant;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
-use crate::client::encoded;
+use crate::client::{encoded, with_query};
 use crate::show::{at, text};
 use windlass_config::Failure;
 
@@ -204,7 +204,10 @@ impl View {
             Tab::Queues => ("queues", "pause"),
             Tab::Workers => ("workers", "quiet"),
         };
-        Action::Post(format!("/{of}/{}/{action}", encoded(name)))
+        // Names are looked up in the namespace of the row, which may not be that of the command.
+        let namespace = at(row, "/namespace").as_str().map(str::to_owned);
+        let path = format!("/{of}/{}/{action}", encoded(name));
+        Action::Post(with_query(&path, &[("namespace", namespace)]))
     }
 
     fn choose(&mut self, by: isize) {

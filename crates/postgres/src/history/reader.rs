@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 use windlass_history::shelf::{Columns, Dialect, Held, Reader, Select, ShowRow};
 use windlass_history::{Error, FileId};
 
-use super::tables::{are_there, file_of, indexed};
+use super::tables::{Tables, file_of, indexed};
 use super::text::{self, Encoding};
 use crate::address::Target;
 use crate::link::Link;
@@ -25,8 +25,7 @@ const INDEXED: [&str; 3] = ["queue", "name", "unique_id"];
 pub(super) struct DatabaseReader {
     link: Link,
     encoding: Encoding,
-    /// Whether a daemon has begun a history here.
-    has_tables: bool,
+    tables: Tables,
 }
 
 impl DatabaseReader {
@@ -34,11 +33,11 @@ impl DatabaseReader {
         let link = Link::open(target)?;
         link.batch(READING, SESSION)?;
         let encoding = encoding(&link)?;
-        let has_tables = are_there(&link)?;
+        let tables = Tables::look(&link)?;
         Ok(Self {
             link,
             encoding,
-            has_tables,
+            tables,
         })
     }
 }
@@ -84,6 +83,10 @@ impl Reader for DatabaseReader {
                     all
                 }
             },
+            // What is not text begins with `text::MARK`, once, in front of the namespace.
+            own_queue: r"CASE WHEN namespace = '' THEN queue
+                WHEN left(queue, 7) = '\bytes:' THEN '\bytes:' || substr(queue, length(namespace) + 9)
+                ELSE substr(queue, length(namespace) + 2) END",
         }
     }
 
@@ -98,10 +101,10 @@ impl Reader for DatabaseReader {
         select: &Select<'_>,
         each: &mut ShowRow<'_>,
     ) -> Result<(), Error> {
-        if !self.has_tables {
+        if self.tables == Tables::None {
             return Ok(());
         }
-        let table = self.link.table(select.table);
+        let table = self.tables.readable(&self.link, select.table);
         let sql = select.sql(&table, &format!("file = '{file}'"));
         let values = select.conditions.values.iter();
         let values: Vec<_> = values.map(|value| self.encoding.text(value)).collect();

@@ -74,12 +74,43 @@ pub(super) fn indexed(what: &str) -> String {
     format!("left({what}, {INDEXED_CHARACTERS})")
 }
 
-/// Whether the history has tables.
-pub(super) fn are_there(link: &Link) -> Result<bool, Error> {
-    is_there(link, &link.history_at())
+/// What there is of the history's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tables {
+    /// No daemon has begun a history.
+    None,
+    /// Those of an earlier daemon, without a column for the namespace.
+    WithoutNamespaces,
+    /// All of them.
+    Whole,
 }
 
-pub(super) fn is_there(link: &Link, table: &str) -> Result<bool, Error> {
+impl Tables {
+    pub(super) fn look(link: &Link) -> Result<Self, Error> {
+        let look = "SELECT to_regclass($1) IS NOT NULL, EXISTS (
+                        SELECT FROM pg_attribute
+                        WHERE attrelid = to_regclass($2) AND attname = 'namespace' AND NOT attisdropped)";
+        let rows = link.query(DOING, look, &[&link.history_at(), &link.table("ended")])?;
+        Ok(match rows.first().map(|row| (row.get(0), row.get(1))) {
+            Some((true, true)) => Self::Whole,
+            Some((true, false)) => Self::WithoutNamespaces,
+            Some((false, _)) | None => Self::None,
+        })
+    }
+
+    /// A table as a question reads it. Rows of an earlier daemon are of the namespace without a name. If the column is added
+    /// meanwhile, there are two of its name, and the question is refused.
+    pub(super) fn readable(self, link: &Link, table: &str) -> String {
+        let name = link.table(table);
+        if self == Self::Whole {
+            return name;
+        }
+        let none = if table == "hours" { "''" } else { "NULL" };
+        format!("(SELECT *, {none}::text AS namespace FROM {name}) AS earlier")
+    }
+}
+
+fn is_there(link: &Link, table: &str) -> Result<bool, Error> {
     let look = "SELECT to_regclass($1) IS NOT NULL";
     let rows = link.query(DOING, look, &[&table])?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
@@ -116,13 +147,26 @@ pub(super) fn make(link: &Link) -> Result<(), Error> {
              CREATE TABLE {hours} (
                  file text COLLATE \"C\" NOT NULL, hour bigint NOT NULL, queue text COLLATE \"C\" NOT NULL,
                  kind text COLLATE \"C\" NOT NULL, done bigint NOT NULL, failed bigint NOT NULL, other bigint NOT NULL,
-                 waited text NOT NULL, ran text NOT NULL
+                 waited text NOT NULL, ran text NOT NULL, namespace text COLLATE \"C\" NOT NULL DEFAULT ''
              ) PARTITION BY LIST (file);
              CREATE INDEX hours_key ON {hours} (hour, {queue}, {kind});
              CREATE TABLE {at} (
                  id int PRIMARY KEY CHECK (id = 1), store text NOT NULL, commit_number bigint NOT NULL
              ) WITH (fillfactor = 10);
              INSERT INTO {at} VALUES (1, '', 0)"
+        ),
+    )
+}
+
+/// Adds the column that the tables of an earlier daemon lack, in the present transaction. Rows are not touched, and all
+/// partitions get it, too.
+pub(super) fn add_namespaces(link: &Link) -> Result<(), Error> {
+    let [ended, hours] = ["ended", "hours"].map(|name| link.table(name));
+    link.batch(
+        DOING,
+        &format!(
+            "ALTER TABLE {ended} ADD COLUMN IF NOT EXISTS namespace text COLLATE \"C\";
+             ALTER TABLE {hours} ADD COLUMN IF NOT EXISTS namespace text COLLATE \"C\" NOT NULL DEFAULT ''"
         ),
     )
 }

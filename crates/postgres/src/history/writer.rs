@@ -6,7 +6,7 @@ use windlass_history::{COLUMNS, Error, FileId, HOUR_COLUMNS, HourRow, durations_
 use windlass_store::Error as StoreError;
 
 use super::reader::{DatabaseRow, encoding, files};
-use super::tables::{are_there, indexed, make, make_parts};
+use super::tables::{Tables, add_namespaces, indexed, make, make_parts};
 use super::text::Encoding;
 use crate::address::Target;
 use crate::lease::Row;
@@ -67,9 +67,14 @@ impl DatabaseWriter {
     fn connect(&self) -> Result<Opened, Error> {
         let link = Link::open(&self.target)?;
         link.batch(WRITING, SESSION)?;
-        if !are_there(&link)? {
+        let tables = Tables::look(&link)?;
+        if tables != Tables::Whole {
             link.batch(WRITING, BEGIN)?;
-            make(&link)?;
+            if tables == Tables::None {
+                make(&link)?;
+            } else {
+                add_namespaces(&link)?;
+            }
             commit(&link, self.owner, WRITING)?;
         }
         let encoding = encoding(&link)?;
@@ -261,10 +266,11 @@ impl Opened {
         let other = count(|hour| hour.other);
         let waited: Vec<String> = hours.iter().map(|it| durations_text(&it.waited)).collect();
         let ran: Vec<String> = hours.iter().map(|it| durations_text(&it.ran)).collect();
+        let namespaces: Vec<String> = hours.iter().map(|it| text(&it.namespace)).collect();
         let put = format!(
             "WITH new AS (
                  SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
-                     $7::text[], $8::text[]) AS new ({HOUR_COLUMNS})
+                     $7::text[], $8::text[], $9::text[]) AS new ({HOUR_COLUMNS})
              ), changed AS (
                  UPDATE {part} old SET done = new.done, failed = new.failed, other = new.other, waited = new.waited,
                      ran = new.ran
@@ -277,7 +283,15 @@ impl Opened {
             WRITING,
             &put,
             &[
-                &begins, &queues, &kinds, &done, &failed, &other, &waited, &ran,
+                &begins,
+                &queues,
+                &kinds,
+                &done,
+                &failed,
+                &other,
+                &waited,
+                &ran,
+                &namespaces,
             ],
         )?;
         Ok(())

@@ -1,7 +1,7 @@
 //! A toy protocol of one byte per message shows the life of a connection.
 
 use bytes::{Buf, Bytes};
-use windlass_engine::{ClientId, Command, JobId, Protocol, Query, Refusal, Tag, Thing};
+use windlass_engine::{ClientCommand, ClientId, Command, JobId, Protocol, Query, Thing};
 
 use super::*;
 use crate::talk::RECIPIENTS_MAX;
@@ -11,12 +11,14 @@ const NOW: Timestamp = Timestamp(5);
 
 /// `q` asks; `w` asks without holding up reading, as a command that waits does; `s` sends without a question; `p`
 /// publishes to half the recipients that may be open; `x` ends the connection; `!` is an error; `L` and four bytes
-/// announce a large body, which is kept. Other bytes come back.
+/// announce a large body, which is kept. `e` is the login of a peer that has one, to the namespace `b`. Other bytes come
+/// back.
 #[derive(Debug, Default)]
 struct Toy {
     kept: Option<Bytes>,
     due: Option<Timestamp>,
     body_bytes: Option<usize>,
+    awaits_login: bool,
     /// Whether bytes were taken, each time reading paused.
     took: Vec<bool>,
     resets: u32,
@@ -102,10 +104,19 @@ impl Speaker for Toy {
             b's' => talk.send_as(7, Query::Stats),
             b'p' => talk.publish(&[ClientId(9); RECIPIENTS_MAX / 2], message),
             b'x' => talk.end(Reason::Ended),
+            b'e' => talk.enter(Some("b")),
             b'!' => return Err(Reason::Protocol("no such message".to_owned())),
             other => talk.bytes().extend_from_slice(&[other]),
         }
         Ok(Read::Message)
+    }
+
+    fn awaits_login(&self) -> bool {
+        self.awaits_login
+    }
+
+    fn turned_away(&mut self, why: Refusal, talk: &mut Talk<'_, Asked>) {
+        talk.bytes().extend_from_slice(why.to_string().as_bytes());
     }
 
     fn reply(&mut self, question: Asked, _: Reply, talk: &mut Talk<'_, Asked>) {
@@ -539,4 +550,103 @@ fn a_speaker_holds_nothing_by_default_and_is_never_due() {
         ),
         (None, 0, 0)
     );
+}
+
+/// A connection to an address with or without a namespace, and what it has put out when it opened.
+fn opened(awaits_login: bool, namespace: Option<&str>) -> (Bench, String) {
+    let toy = Toy {
+        awaits_login,
+        ..Toy::default()
+    };
+    let info = ClientInfo {
+        namespace: namespace.map(Box::from),
+        ..ClientInfo::default()
+    };
+    let mut bench = Bench {
+        session: Conversation::new(toy, info),
+        input: BytesMut::new(),
+        out: Outbox::default(),
+    };
+    bench.session.on_open(NOW, &mut bench.out);
+    let said = bench.commands();
+    (bench, said)
+}
+
+impl Bench {
+    /// The commands that were put out, and bytes.
+    fn commands(&mut self) -> String {
+        let item = |item| match item {
+            Item::Command(tag, Command::Client(ClientCommand::Open(info))) => {
+                assert_eq!((tag, info.protocol), (Tag::NONE, Some(Protocol::GEARMAN)));
+                format!("open:{}", info.namespace.as_deref().unwrap_or("-"))
+            }
+            Item::Command(ENTERED, Command::Barrier) => "barrier".to_owned(),
+            Item::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            other @ (Item::Command(..) | Item::Forbidden(_) | Item::Publish(..)) => {
+                format!("{other:?}")
+            }
+        };
+        let items: Vec<_> = self.out.drain().map(item).collect();
+        items.join(" ")
+    }
+
+    fn read(&mut self, bytes: &str) -> String {
+        let Self {
+            session,
+            input,
+            out,
+        } = self;
+        input.extend_from_slice(bytes.as_bytes());
+        session.on_bytes(NOW, input, out);
+        self.commands()
+    }
+
+    fn event(&mut self, tag: Tag, reply: Reply) -> String {
+        self.session
+            .on_event(NOW, Event::Reply(tag, reply), &mut self.out);
+        self.commands()
+    }
+}
+
+#[test]
+fn the_engine_is_told_of_a_connection_when_its_namespace_is_known() {
+    for (awaits_login, namespace, opens, logs_in) in [
+        (false, None, "open:-", ""),
+        (false, Some("a"), "open:a barrier", ""),
+        (true, None, "", "open:b barrier"),
+        (true, Some("a"), "", "open:a barrier"),
+    ] {
+        let (mut bench, said) = opened(awaits_login, namespace);
+        assert_eq!(said, opens, "{namespace:?}");
+        if !opens.is_empty() {
+            bench.event(ENTERED, Reply::Settled);
+        }
+        assert_eq!(bench.read("e"), logs_in, "{namespace:?}");
+        bench.event(ENTERED, Reply::Settled);
+        assert_eq!(bench.read("e-"), "-", "only once");
+    }
+}
+
+#[test]
+fn nothing_is_read_before_the_engine_has_let_a_connection_in() {
+    let full = || Reply::Refused(Capacity::NamespaceClients.exceeded(1u32, 1u32));
+    let (mut bench, _) = opened(false, Some("a"));
+    assert_eq!(bench.read("-"), "");
+    bench.session.on_eof(NOW, &mut bench.out);
+    assert_eq!(bench.out.take_reason(), None, "a message is unread");
+    assert_eq!(bench.event(ENTERED, Reply::Settled), "");
+    assert!(bench.read("").starts_with('-'));
+
+    let (mut bench, _) = opened(false, Some("a"));
+    assert_eq!(bench.read("q"), "");
+    let said = bench.event(Tag::NONE, full());
+    assert_eq!(said, "limit of connections of the namespace reached: 1");
+    let reason = bench.out.take_reason();
+    assert_eq!(reason, Some(Reason::Limit("namespaces.connections")));
+    bench.event(ENTERED, Reply::Settled);
+    assert_eq!(bench.read(""), "", "the request is never made");
+
+    let (mut bench, _) = opened(false, Some("a"));
+    bench.event(ENTERED, Reply::Refused(Refusal::Unavailable));
+    assert_eq!(bench.out.take_reason(), Some(Reason::ClosedByServer));
 }

@@ -28,6 +28,7 @@ use windlass_session::{Conversation, Read, Reason, Speaker, Stop};
 use windlass_zmtp::{Event, Link, Mechanism, Registration};
 
 pub use adopt::entry;
+pub(crate) use settings::Others;
 pub use settings::{Counters, Settings};
 
 use crate::wire::{Cut, Dialect, Fault, Mode, Patience, Reply, Request, Uncut, cut};
@@ -101,8 +102,14 @@ impl SpiderqSpeaker {
         };
         match link.read(talk.now(), input, talk.bytes()) {
             Ok(Some(Event::Message(ref message))) => self.frame(Frame::Message(message), talk),
+            Ok(Some(Event::Ready(ready))) => {
+                let transport = Arc::clone(&self.settings.zmtp);
+                let namespace = transport.namespace_of(&ready);
+                self.settings = self.settings.within(namespace);
+                talk.enter(namespace);
+            }
             // Only publishers use subscriptions.
-            Ok(Some(Event::Ready(_) | Event::Subscribe(_) | Event::Cancel(_))) => {}
+            Ok(Some(Event::Subscribe(_) | Event::Cancel(_))) => {}
             Ok(None) => return Ok(Read::Needs(link.peer().bytes_wanted())),
             Err(close) => return Err(close.into()),
         }
@@ -343,6 +350,13 @@ impl Speaker for SpiderqSpeaker {
     const PROTOCOL: Protocol = Protocol::SPIDERQ;
 
     type Question = Ask;
+
+    fn awaits_login(&self) -> bool {
+        match &self.transport {
+            Transport::Unknown(link) | Transport::Zmtp(link) => link.awaits_login(),
+            Transport::Bare => false,
+        }
+    }
 
     fn read(&mut self, input: &mut BytesMut, talk: &mut Talk<'_>) -> Result<Read, Reason> {
         if let (Transport::Unknown(_), Some(first)) = (&self.transport, input.first()) {

@@ -52,7 +52,14 @@ const fn words(why: Refusal) -> &'static [u8] {
 
 const fn over(what: Capacity) -> &'static [u8] {
     match what {
-        Capacity::Jobs | Capacity::JobBytes => JOBS_FULL,
+        Capacity::Jobs
+        | Capacity::JobBytes
+        | Capacity::NamespaceJobs
+        | Capacity::NamespaceBytes
+        | Capacity::NamespaceQueues
+        | Capacity::NamespaceClients
+        | Capacity::NamespacePushes
+        | Capacity::Namespaces => JOBS_FULL,
         Capacity::QueueJobs | Capacity::KeyJobs => QUEUE_FULL,
         Capacity::Queues => QUEUES_FULL,
         Capacity::NameBytes => KEY_TOO_LONG,

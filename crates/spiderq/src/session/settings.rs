@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use windlass_session::ByNamespace;
 use windlass_zmtp::Role;
 
 use super::ask::What;
@@ -22,6 +23,25 @@ pub struct Settings {
     pub zmtp: Arc<windlass_zmtp::Settings>,
     /// Counters that the listener's connections share.
     pub counters: Arc<Counters>,
+    /// The settings of namespaces with a name; `None` in these themselves.
+    pub(crate) others: Option<Arc<Others>>,
+}
+
+/// The settings of the same listener in each namespace with a name.
+#[derive(Debug)]
+pub(crate) struct Others {
+    /// They outlast a reload.
+    counters: Arc<ByNamespace<Counters>>,
+    made: ByNamespace<Settings>,
+}
+
+impl Others {
+    pub(crate) fn new(counters: Arc<ByNamespace<Counters>>) -> Self {
+        Self {
+            counters,
+            made: ByNamespace::default(),
+        }
+    }
 }
 
 /// Requests answered since the listener started, for `Stats`. Errors are not counted. Also holds the dialect seen last,
@@ -44,7 +64,21 @@ impl Settings {
             queue,
             zmtp: Arc::new(zmtp),
             counters: Arc::default(),
+            others: None,
         }
+    }
+
+    /// The settings in a namespace; `None`: in that without a name.
+    pub(crate) fn within(self: &Arc<Self>, namespace: Option<&str>) -> Arc<Self> {
+        let Some((name, others)) = namespace.zip(self.others.as_ref()) else {
+            return Arc::clone(self);
+        };
+        others.made.get_or(name, || Self {
+            zmtp: Arc::new(self.zmtp.at(name)),
+            counters: others.counters.get_or(name, Counters::default),
+            others: None,
+            ..Self::clone(self)
+        })
     }
 
     /// Longest key or value of a bare request, in bytes. A longer one ends the connection.

@@ -3,7 +3,7 @@
 use windlass_codec::DecodeError;
 use windlass_engine::{
     Batch, BatchProgress, Cycle, DayBegin, EARLIER_RUNS_MAX, Extra, Job, JobId, LastRun, Listen,
-    NewJob, RunEnd, Schedule, Stage, Totals,
+    Namespace, NamespaceImage, NewJob, Protocol, RunEnd, Schedule, Stage, Totals, is_valid_name,
 };
 
 use super::{COUNT_MAX, MetaRecord, Moved, NextRun, Record};
@@ -39,7 +39,8 @@ impl Record {
             Self::Moved(it) => moved(it),
             Self::Gone(number) => id("a job's number", *number),
             Self::QueueSet(image) => below("a queue's serial", image.serial, COUNT_MAX),
-            Self::QueueGone(_) => Ok(()),
+            Self::QueueGone(_) | Self::NamespaceGone(_) => Ok(()),
+            Self::Namespace(it) => namespace(it),
             Self::Schedule(it) => schedule(it),
             Self::NextRun(it) => next_run(it),
             Self::Batch(it) => batch(it),
@@ -160,9 +161,25 @@ fn meta(MetaRecord { meta, .. }: &MetaRecord) -> Result<(), DecodeError> {
     below("the next job's number", meta.next_job, COUNT_MAX)?;
     below("the reserved numbers", meta.reserved, COUNT_MAX)?;
     totals(&meta.totals)?;
-    let in_order = meta.protocols.is_sorted_by(|one, next| one.0 < next.0);
+    counted(&meta.protocols)
+}
+
+fn namespace(image: &NamespaceImage) -> Result<(), DecodeError> {
+    let number = u64::from(image.id.0);
+    // 0 is the namespace without a name, which has no record.
+    below(
+        "a namespace's number",
+        number.wrapping_sub(1),
+        Namespace::MAX.0.into(),
+    )?;
+    is(is_valid_name(&image.name), "a namespace's name")?;
+    counted(&image.protocols)
+}
+
+fn counted(protocols: &[(Protocol, Totals)]) -> Result<(), DecodeError> {
+    let in_order = protocols.is_sorted_by(|one, next| one.0 < next.0);
     is(in_order, "a protocol")?;
-    meta.protocols
+    protocols
         .iter()
         .try_for_each(|(_, counted)| totals(counted))
 }

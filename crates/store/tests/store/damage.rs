@@ -180,6 +180,7 @@ impl Case<'_> {
         let about = windlass_store::About {
             daemon: "0.1.0",
             written_at: windlass_engine::Timestamp(0),
+            namespace: None,
         };
         self.guarded("export", || found.export(about, &mut std::io::sink()))
             .unwrap();

@@ -12,6 +12,7 @@ use crate::jobs;
 const ABOUT: About<'static> = About {
     daemon: "0.1.0",
     written_at: Timestamp(1),
+    namespace: None,
 };
 
 fn lines(found: &mut Salvage) -> (Vec<String>, Exported) {
@@ -119,6 +120,7 @@ fn entities_are_in_the_order_of_their_numbers_and_counted() {
     assert_eq!(
         exported,
         Exported {
+            namespaces: 0,
             jobs: 3,
             queues: 0,
             schedules: 3,

@@ -94,6 +94,7 @@ fn exported(path: &Path) -> String {
             About {
                 daemon: "0.1.0",
                 written_at: Timestamp(2_000_000),
+                namespace: None,
             },
             &mut out,
         )

@@ -38,6 +38,7 @@ pub(crate) fn plain() -> Job {
 /// The plainest batch: open, and without a job.
 pub(crate) fn plain_batch(id: JobId, name: &'static str, created_at: Timestamp) -> Batch {
     Batch {
+        namespace: windlass_engine::Namespace::UNNAMED,
         id,
         name: Bytes::from_static(name.as_bytes()),
         protocol: Protocol::FAKTORY,
@@ -254,6 +255,7 @@ pub(crate) fn any_batch() -> impl Strategy<Value = Batch> {
                     parent.map(|(index, name)| (older(index), name)).unzip();
                 let (id, protocol) = (JobId(id), Protocol(protocol));
                 Batch {
+                    namespace: windlass_engine::Namespace::UNNAMED,
                     id,
                     name,
                     protocol,
@@ -691,6 +693,7 @@ pub(crate) fn any_ended() -> impl Strategy<Value = Ended> {
                 ended_at,
                 keep_ms: 7,
                 queue: text.clone(),
+                namespace: text.clone(),
                 protocol: job.protocol,
                 name: Bytes::copy_from_slice(job.name()),
                 unique: Bytes::copy_from_slice(job.key().unwrap_or_default()),

@@ -36,6 +36,8 @@ pub(crate) fn words(commit: &Commit) -> Vec<String> {
         Record::Moved(moved) => Some(format!("moved {}", moved.job.0)),
         Record::Gone(id) => Some(format!("gone {}", id.0)),
         Record::QueueSet(image) => Some(format!("queue {}", String::from_utf8_lossy(&image.name))),
+        Record::Namespace(namespace) => Some(format!("namespace {}", namespace.id.0)),
+        Record::NamespaceGone(namespace) => Some(format!("namespace {} gone", namespace.0)),
         Record::QueueGone(id) => Some(format!("no queue {}", id.0)),
         Record::Schedule(schedule) => Some(format!("schedule {}", schedule.id.0)),
         Record::Batch(batch) => Some(format!("batch {}", batch.id.0)),

@@ -13,6 +13,7 @@ use crate::rng::Rng;
 const ABOUT: About<'static> = About {
     daemon: "0.1.0",
     written_at: Timestamp(1),
+    namespace: None,
 };
 
 fn written(picture: &Picture) -> String {

@@ -8,8 +8,9 @@ use bytes::Bytes;
 
 use proptest::prelude::*;
 use windlass_engine::{
-    ClientId, Clock, DayBegin, EngineMeta, Extra, Holder, Job, JobId, JobState, Lease, OnExpiry,
-    Progress, Protocol, QueueId, Schedule, Timestamp, Token, Totals,
+    ClientId, Clock, DayBegin, EngineMeta, Extra, Holder, Job, JobId, JobState, Lease, Namespace,
+    NamespaceImage, NamespaceLimits, OnExpiry, Progress, Protocol, QueueId, Schedule, Timestamp,
+    Token, Totals,
 };
 use windlass_store::{BatchMoved, DecodeError, MetaRecord, Moved, NextRun, Record};
 
@@ -39,6 +40,8 @@ fn any_record() -> impl Strategy<Value = Record> {
         1 => (0..1u64 << 63).prop_map(|id| Record::Gone(JobId(id))),
         1 => jobs::any_queue().prop_map(Record::QueueSet),
         1 => any::<u32>().prop_map(|id| Record::QueueGone(QueueId(id))),
+        1 => any_namespace().prop_map(|image| Record::Namespace(Box::new(image))),
+        1 => (1..4_096u16).prop_map(|id| Record::NamespaceGone(Namespace(id))),
         1 => any_head().prop_map(Record::Meta),
         1 => any_day().prop_map(Record::Day),
         2 => jobs::any_ended().prop_map(|row| Record::Ended(Box::new(row))).boxed(),
@@ -47,6 +50,20 @@ fn any_record() -> impl Strategy<Value = Record> {
         2 => jobs::any_schedule().prop_map(|schedule| Record::Schedule(Box::new(schedule))).boxed(),
         1 => jobs::any_schedule().prop_map(|s| Record::NextRun(next_run(&s))).boxed(),
     ]
+}
+
+fn any_namespace() -> impl Strategy<Value = NamespaceImage> {
+    let limits = prop::option::of(any::<u64>()).prop_map(|jobs_max| NamespaceLimits {
+        jobs_max,
+        ..NamespaceLimits::default()
+    });
+    let name = "[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}";
+    (1..4_096u16, name, limits).prop_map(|(id, name, limits)| NamespaceImage {
+        id: Namespace(id),
+        name: name.into(),
+        limits,
+        protocols: Vec::new(),
+    })
 }
 
 pub(crate) fn next_run(schedule: &Schedule) -> NextRun {

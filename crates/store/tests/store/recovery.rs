@@ -10,8 +10,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use windlass_engine::{
     Batch, BatchProgress, Cycle, DayBegin, EngineMeta, Extra, Job, JobCommand, JobId, JobState,
-    Limits, Member, NewJob, Protocol, Protocols, QueueId, QueueImage, QueueKind, Role, Schedule,
-    Stage, Timestamp, Totals,
+    Limits, Member, Namespace, NamespaceImage, NewJob, Protocol, Protocols, QueueId, QueueImage,
+    QueueKind, Role, Schedule, Stage, Timestamp, Totals,
 };
 use windlass_store::{
     BatchMoved, Error, Found, Log as _, Loss, MetaRecord, Moved, NextRun, OpenError, Record,
@@ -226,6 +226,13 @@ fn contradictions_are_named() {
             ..jobs::plain()
         })
     };
+    let namespace = |id: u16, name: &'static str| {
+        Record::Namespace(Box::new(NamespaceImage {
+            id: Namespace(id),
+            name: name.into(),
+            ..NamespaceImage::default()
+        }))
+    };
     let member = |id: u64, batch: u64| {
         let member = Member {
             batch: JobId(batch),
@@ -295,8 +302,32 @@ fn contradictions_are_named() {
             vec![batch(1, "b", cyclic)],
         ),
         (
-            "QueueId(9000000) is beyond the limit of 1000000 queues",
-            vec![queue(9_000_000, "q", QueueKind::Work)],
+            "QueueId(1000000) is beyond the limit of 1000000 queues",
+            vec![queue(1_000_000, "q", QueueKind::Work)],
+        ),
+        (
+            "QueueId(3145728) is in Namespace(3), which does not exist",
+            vec![queue(3 << 20, "q", QueueKind::Work)],
+        ),
+        (
+            "QueueId(3145733) and QueueId(5) have the same index",
+            vec![
+                namespace(3, "shop"),
+                queue(5, "q", QueueKind::Work),
+                queue(5 | 3 << 20, "q", QueueKind::Work),
+            ],
+        ),
+        (
+            "QueueId(3145734) and QueueId(3145733) have the same name",
+            vec![
+                namespace(3, "shop"),
+                queue(5 | 3 << 20, "q", QueueKind::Work),
+                queue(6 | 3 << 20, "q", QueueKind::Work),
+            ],
+        ),
+        (
+            "Namespace(4) and Namespace(3) have the same name",
+            vec![namespace(3, "shop"), namespace(4, "shop")],
         ),
     ];
     for (what, records) in table {

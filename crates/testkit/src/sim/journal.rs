@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use windlass_engine::{
     Batch, Change, DAYS_KEPT, DayBegin, Engine, EngineMeta, Extra, Job, JobId, JobState, Lease,
-    Limits, QueueId, QueueImage, Schedule, Unfit,
+    Limits, Namespace, NamespaceImage, QueueId, QueueImage, Schedule, Unfit,
 };
 
 use super::bodies::Bodies;
@@ -20,6 +20,7 @@ pub(crate) struct Journal {
     jobs: BTreeMap<JobId, Job>,
     schedules: BTreeMap<JobId, Schedule>,
     batches: BTreeMap<JobId, Batch>,
+    namespaces: BTreeMap<Namespace, NamespaceImage>,
     /// By number, modulo [`DAYS_KEPT`].
     days: BTreeMap<u64, DayBegin>,
 }
@@ -108,6 +109,11 @@ impl Journal {
                         .find(|begin| begin.number == number)
                         .expect("the day has begun");
                     self.days.insert(number % DAYS_KEPT, *begin);
+                }
+                Change::NamespaceSet(id) => {
+                    self.namespaces.remove(&id);
+                    let image = engine.namespace(id).cloned();
+                    self.namespaces.extend(image.map(|image| (id, image)));
                 }
                 Change::Ended(_) | Change::Meta => {}
             }
@@ -211,6 +217,9 @@ impl Journal {
         self.days
             .values()
             .for_each(|begin| engine.recall_day(*begin));
+        self.namespaces
+            .values()
+            .for_each(|image| engine.recall_namespace(image.clone()));
         self.queues
             .values()
             .for_each(|queue| engine.recall_queue(queue.clone()));

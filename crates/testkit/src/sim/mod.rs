@@ -15,6 +15,7 @@
     reason = "the script and the laws single out what they are about"
 )]
 
+mod apart;
 mod bodies;
 mod history;
 mod journal;
@@ -42,6 +43,7 @@ use windlass_engine::{
 use crate::clock::Machine;
 use crate::rng::Rng;
 
+pub use apart::live_apart;
 use bodies::Bodies;
 use history::History;
 use journal::Journal;

@@ -7,7 +7,7 @@ use windlass_engine::{Job, NewJob, OnDead, Timestamp};
 pub(crate) struct Reports;
 
 impl OnDead for Reports {
-    fn job(&self, dead: &Job, queue: &[u8], _wall: Timestamp) -> Option<NewJob> {
+    fn job(&self, dead: &Job, queue: &[u8], _: &[u8], _wall: Timestamp) -> Option<NewJob> {
         let stem = queue.strip_suffix(b"1")?;
         Some(NewJob::new(
             dead.protocol,

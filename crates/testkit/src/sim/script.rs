@@ -350,6 +350,7 @@ impl Script<'_> {
             None
         };
         ClientInfo {
+            namespace: None,
             address: format!("10.0.0.{number}").into(),
             protocol,
             number,

@@ -3,7 +3,9 @@
 //! `WINDLASS_SIM_SEEDS=20000` simulates as many lives instead of the usual number; `WINDLASS_SIM_SEED=17` simulates
 //! that one.
 
-use windlass_testkit::sim::{Plan, Tally, live, live_all, number};
+use windlass_engine::Command;
+use windlass_testkit::dice::each_variant;
+use windlass_testkit::sim::{Plan, Tally, live, live_all, live_apart, number};
 
 const SEEDS: u64 = 300;
 
@@ -150,4 +152,41 @@ fn the_same_seed_lives_the_same_life() {
         assert_eq!(one, other, "seed {seed}");
         assert_ne!(one.fingerprint, 0, "seed {seed}");
     }
+}
+
+#[test]
+fn two_namespaces_see_what_each_would_see_alone() {
+    const SEEDS: u64 = 100;
+    const STEPS: u32 = 600;
+    const ENUMS: &[&str] = &[
+        "Command",
+        "ClientCommand",
+        "JobCommand",
+        "TakeCommand",
+        "LeaseCommand",
+        "Query",
+        "QueueCommand",
+        "ScheduleCommand",
+        "BatchCommand",
+        "BulkCommand",
+        "WorkerCommand",
+        "NamespaceCommand",
+        "Claim",
+    ];
+    if let Some(seed) = number("WINDLASS_SIM_SEED") {
+        return drop(live_apart(seed, STEPS));
+    }
+    let seeds = number("WINDLASS_SIM_SEEDS").unwrap_or(SEEDS);
+    let tally = live_all(seeds, |seed| live_apart(seed, STEPS));
+    for (name, count) in &tally.counts {
+        println!("{count:>8} {name}");
+    }
+    // A command that is new must be in the law. Clients open at the beginning, and a drain is of all namespaces.
+    let all = each_variant::<Command>(ENUMS);
+    let missing = all
+        .iter()
+        .map(|(path, _)| path.replace("Command.", "").replace('.', "::"))
+        .filter(|name| !["Client::Open", "Worker::Drain"].contains(&&**name))
+        .filter(|name| !tally.counts.contains_key(name));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
 }

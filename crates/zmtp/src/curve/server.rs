@@ -61,6 +61,29 @@ impl CurveServer {
         }
     }
 
+    /// The same listener for clients with these keys only.
+    #[must_use]
+    pub fn of(&self, clients: Vec<CurvePublicKey>) -> Self {
+        Self {
+            clients,
+            ..self.clone()
+        }
+    }
+
+    /// The same listener for the clients of another one, too.
+    pub(crate) fn and_clients_of(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        if both.knows_clients() {
+            both.clients.extend_from_slice(&other.clients);
+        }
+        both
+    }
+
+    /// Clients that may connect; all, if empty.
+    pub(crate) fn clients(&self) -> &[CurvePublicKey] {
+        &self.clients
+    }
+
     /// Whether only known clients may connect.
     pub const fn knows_clients(&self) -> bool {
         !self.clients.is_empty()

@@ -215,6 +215,11 @@ impl Peer {
         self.frames.held_bytes() + self.curve.as_ref().map_or(0, |curve| curve.held_bytes())
     }
 
+    /// The settings of its listener.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Whether the handshake is done and the connection is not over.
     pub const fn is_ready(&self) -> bool {
         matches!(self.stage, Stage::Traffic)

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use subtle::{Choice, ConstantTimeEq};
 
+use super::handshake::Ready;
+use crate::Guests;
 use crate::curve::CurveServer;
 use crate::wire::{Metadata, SocketType};
 
@@ -16,6 +18,8 @@ pub struct Settings {
     pub role: Role,
     /// How peers authenticate. Peers must have the same mechanism configured.
     pub mechanism: Mechanism,
+    /// The logins that tell a namespace, if the address does not: `mechanism` is that of such an address.
+    pub guests: Option<Arc<Guests>>,
     /// How much a peer may make us hold.
     pub limits: Limits,
     /// Silence after which a peer is given up in its greeting or handshake, in milliseconds. Both together may take four
@@ -81,11 +85,39 @@ impl Settings {
         Self {
             role,
             mechanism: Mechanism::Null,
+            guests: None,
             limits: Limits::default(),
             handshake_ms: 30_000,
             ping_idle_ms: 30_000,
             ping_timeout_ms: 30_000,
         }
+    }
+
+    /// These settings with the logins of a section.
+    #[must_use]
+    pub fn with(self, guests: Guests) -> Self {
+        Self {
+            mechanism: guests.at(None),
+            guests: guests.tell_namespaces().then(|| Arc::new(guests)),
+            ..self
+        }
+    }
+
+    /// The settings at an address of a namespace.
+    #[must_use]
+    pub fn at(&self, namespace: &str) -> Self {
+        let guests = self.guests.as_ref();
+        Self {
+            mechanism: guests.map_or_else(|| self.mechanism.clone(), |it| it.at(Some(namespace))),
+            guests: None,
+            ..self.clone()
+        }
+    }
+
+    /// The namespace that the login of a peer has told.
+    pub fn namespace_of(&self, ready: &Ready) -> Option<&str> {
+        let (guests, user) = (self.guests.as_ref()?, ready.user.as_ref()?);
+        guests.namespace_of(user)
     }
 
     pub(super) fn mechanism(&self) -> &Mechanism {

@@ -324,3 +324,17 @@ fn a_bad_entry_of_cron_names_its_line() {
         assert!(said.contains(expected), "{rest}: {said}");
     }
 }
+
+#[test]
+fn free_ports_keep_the_namespaces_of_the_addresses() {
+    let at = |port| format!("{{ address = \"h:{port}\", namespace = \"shop\" }}");
+    let text = format!("gearman.listen = [{}, {}, \"h:1\"]", at(2), at(3));
+    let mut config = parse(&text).unwrap();
+    config.use_free_ports();
+    let listen = config.gearman.listen.iter();
+    let found: Vec<_> = listen
+        .map(|it| (it.address.to_string(), it.namespace.as_deref()))
+        .collect();
+    let free = || "127.0.0.1:0".to_owned();
+    assert_eq!(found, [(free(), None), (free(), Some("shop"))]);
+}

@@ -107,6 +107,9 @@ impl Broker {
         let mut engine = Engine::new(limits, 1);
         engine.recall_meta(self.engine.meta().clone(), true);
         self.engine
+            .namespaces()
+            .for_each(|namespace| engine.recall_namespace(namespace.clone()));
+        self.engine
             .queues()
             .for_each(|queue| engine.recall_queue(queue.image().clone()));
         let (mut jobs, mut numbers) = (Slab::default(), Numbered::new(Slot::NONE));

@@ -27,6 +27,10 @@ fn word(event: &Event) -> String {
         Event::Reply(_, Reply::Empty) => "empty".into(),
         Event::Reply(_, Reply::Why(why)) => format!("{why:?}"),
         Event::Reply(_, Reply::Figures { rows, .. }) => format!("figures of {} queues", rows.len()),
+        Event::Reply(_, Reply::Namespaces { rows, .. }) => {
+            let names = rows.iter().map(|row| String::from_utf8_lossy(&row.name));
+            format!("namespaces {:?}", names.collect::<Vec<_>>())
+        }
         Event::Reply(_, Reply::Kinds { rows, .. }) => format!("figures of {} kinds", rows.len()),
         Event::Notice(Notice::WorkAvailable) => "woken".into(),
         Event::Reply(_, Reply::Finished(job)) => format!("finished j{}", job.0),

@@ -15,7 +15,7 @@ use clap::Args;
 use sha2::{Digest, Sha256};
 use windlass_config::Failure;
 use windlass_daemon::clock;
-use windlass_engine::{NewJob, Refusal, Thing, Timestamp};
+use windlass_engine::{NamespaceLimits, NewJob, Refusal, Thing, Timestamp};
 use windlass_faktory::session::{Settings as Faktory, Standing};
 
 use self::layout::{Entry, Holds, Layout};
@@ -84,7 +84,9 @@ impl FaktoryRedis {
                 digest: digest.clone(),
             })
         };
-        let mut importer = self.options.begin(&config, source)?;
+        let mut importer = self
+            .options
+            .begin(&config, NamespaceLimits::default(), source)?;
         importer.without_batches(self.without_batches);
         let mut report = Report::to_stdout(&NOUNS, self.options.dry_run);
         survey(&mut report, &layout)?;

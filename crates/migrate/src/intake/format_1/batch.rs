@@ -48,6 +48,7 @@ pub(super) fn read(from: &mut Reader<'_>) -> Result<Batch, DecodeError> {
     let progress = read_progress(from)?;
     let (parent, parent_name) = parent.unzip();
     Ok(Batch {
+        namespace: windlass_engine::Namespace::UNNAMED,
         id,
         name,
         protocol,

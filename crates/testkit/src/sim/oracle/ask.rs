@@ -147,7 +147,7 @@ impl Oracle {
             Command::Query(Query::Clients { after, limit }) => {
                 self.list_clients(client, *after, *limit)
             }
-            Command::Query(Query::Stats) => self.stats(),
+            Command::Query(Query::Stats) => self.stats(client),
             Command::Query(Query::Days) => self.count_days(),
             // The script has none of these: a reply would be a difference.
             Command::Client(ClientCommand::Disconnect(_) | ClientCommand::Watch { .. })

@@ -84,6 +84,7 @@ impl Oracle {
                 job.clone().filter(|_| stage == Stage::Waiting)
             };
             Batch {
+                namespace: windlass_engine::Namespace::UNNAMED,
                 id: memo.id,
                 name: new.name.clone(),
                 protocol: new.protocol,
@@ -270,6 +271,7 @@ impl Oracle {
             Stage::Succeeded => CallbackState::Ok,
         };
         let batch = Box::new(BatchView {
+            namespace: bytes::Bytes::new(),
             name: name.clone(),
             protocol: memo.new.protocol,
             parent: memo.new.parent.clone(),

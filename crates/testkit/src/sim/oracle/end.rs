@@ -336,7 +336,7 @@ impl Oracle {
     fn die(&mut self, id: JobId) -> Timestamp {
         let until = self.bury(id);
         let job = self.job_mut(id).job.clone();
-        let report = Reports.job(&job, &self.queue(job.queue).name, self.wall());
+        let report = Reports.job(&job, &self.queue(job.queue).name, b"", self.wall());
         self.reports.extend(report);
         until
     }

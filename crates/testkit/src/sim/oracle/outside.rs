@@ -8,7 +8,7 @@ use bytes::Bytes;
 use windlass_engine::{
     AttemptEnd, ClientId, ClientRow, Cursor, End, Event, Filter, Job, JobId, JobRef, JobState,
     JobStateKind, JobView, Mutation, Priority, Protocol, ProtocolStats, Protocols, QueueKind,
-    QueueRow, QueueRules, Refusal, Reply, ScheduleRef, Stats, Subject, Thing, WorkerRow,
+    QueueRow, QueueRules, Refusal, Reply, ScheduleRef, Stats, Subject, Thing, Totals, WorkerRow,
 };
 
 use super::{Answer, JobMemo, Oracle, QueueMemo, Waiting, id_of};
@@ -40,6 +40,7 @@ impl Oracle {
         let view = |job: &Job| {
             let codec = self.rules(job.queue).codec;
             Box::new(JobView {
+                namespace: bytes::Bytes::new(),
                 job: job.clone(),
                 queue: self.queue(job.queue).name.clone(),
                 codec,
@@ -222,6 +223,7 @@ impl Oracle {
             ready[priority.lane()] += 1;
         }
         QueueRow {
+            namespace: bytes::Bytes::new(),
             name: queue.name.clone(),
             kind: queue.kind,
             paused: queue.paused.within(Protocols::of(scope)),
@@ -304,6 +306,7 @@ impl Oracle {
             .collect();
         let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
         let row = |worker: &&super::WorkerMemo| WorkerRow {
+            namespace: bytes::Bytes::new(),
             name: worker.name.clone(),
             about: worker.about.clone(),
             protocol: worker.protocol,
@@ -365,6 +368,7 @@ impl Oracle {
                 .map_or_else(Bytes::new, |worker| worker.name.clone())
         };
         let row = |client: &&super::ClientMemo| ClientRow {
+            namespace: bytes::Bytes::new(),
             id: client.id,
             number: client.info.number,
             address: client.info.address.clone(),
@@ -386,7 +390,7 @@ impl Oracle {
         Ok(Some(Reply::Clients { rows, next }))
     }
 
-    pub(super) fn stats(&mut self) -> Answer {
+    pub(super) fn stats(&mut self, client: ClientId) -> Answer {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let in_place = |state| {
             self.jobs
@@ -394,10 +398,18 @@ impl Oracle {
                 .filter(|memo| memo.job.state.kind() == state)
                 .count() as u64
         };
+        let protocols = self.protocol_stats();
+        // Workers without a protocol count outside the namespaces.
+        let totals = match self.protocol_of(client) {
+            Some(_) => protocols
+                .iter()
+                .fold(Totals::default(), |all, row| all.sum(&row.totals)),
+            None => self.totals,
+        };
         let stats = Stats {
-            totals: self.totals,
+            totals,
             places: JobStateKind::ALL.map(in_place),
-            protocols: self.protocol_stats(),
+            protocols,
             jobs: self.jobs.len() as u64,
             bytes: self.bytes(),
             past_bytes: self.dead_bytes() + self.done_bytes(),

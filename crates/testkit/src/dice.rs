@@ -1,5 +1,11 @@
 //! Makes a value of any type that can be read: where a format would read, this throws dice. Enums can be steered, so
 //! that each of their variants is made once.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a type for which no dice can be thrown is an error of the test"
+)]
 
 use serde::de::value::U32Deserializer;
 use serde::de::{
@@ -9,14 +15,18 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 /// Why no value was made.
-pub(crate) type Error = serde::de::value::Error;
+pub type Error = serde::de::value::Error;
 
 /// Numbers that only look random, and the choices for steered enums.
 #[derive(Debug)]
-pub(crate) struct Dice {
+pub struct Dice {
     state: u64,
     /// Everything optional is there, and lists have one element.
     full: bool,
+    /// In place of any text, one of these, and in place of any number one that is likely to name something.
+    words: &'static [&'static str],
+    /// Numbers are 0.
+    is_still: bool,
     /// The variants that the next steered enums take.
     path: Vec<u32>,
     /// Names of the enums that are steered.
@@ -26,17 +36,35 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Dice of a seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
         Self {
             state: seed,
             full: false,
+            words: &[],
+            is_still: false,
             path: Vec::new(),
             steered: &[],
             taken: Vec::new(),
         }
     }
 
-    pub(crate) fn make<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
+    /// Dice for commands that concern each other: they have these names, and numbers that are small or near a time.
+    #[must_use]
+    pub fn of_words(seed: u64, words: &'static [&'static str]) -> Self {
+        Self {
+            words,
+            ..Self::new(seed)
+        }
+    }
+
+    /// The next value.
+    ///
+    /// # Errors
+    ///
+    /// The type refuses what the dice show.
+    pub fn make<T: DeserializeOwned>(&mut self) -> Result<T, Error> {
         T::deserialize(&mut *self)
     }
 
@@ -55,11 +83,22 @@ impl Dice {
 
     /// Mostly small, sometimes any number of this size.
     fn number(&mut self, bits: u32) -> u64 {
+        if self.is_still {
+            return 0;
+        }
+        if !self.words.is_empty() {
+            let below = [4, 64, 64, 4_000][usize::try_from(self.below(4)).unwrap()];
+            return self.below(below);
+        }
         let many = [3, 7, 14, bits][usize::try_from(self.below(4)).unwrap()].min(bits);
         self.next() >> (64 - many)
     }
 
     fn text(&mut self) -> Vec<u8> {
+        if !self.words.is_empty() {
+            let index = self.below(self.words.len() as u64);
+            return self.words[usize::try_from(index).unwrap()].into();
+        }
         let many = [0, 1, 5, 20][usize::try_from(self.below(4)).unwrap()];
         (0..many)
             .map(|_| b'a' + u8::try_from(self.below(26)).unwrap())
@@ -68,6 +107,10 @@ impl Dice {
 
     fn variant(&mut self, name: &'static str, variants: &'static [&'static str]) -> u32 {
         let many = u32::try_from(variants.len()).unwrap();
+        // Faktory's delays are random: two engines that throw a different number of dice would differ.
+        if !self.words.is_empty() && name == "Backoff" {
+            return u32::try_from(self.below(3)).unwrap();
+        }
         if !self.steered.contains(&name) {
             return u32::try_from(self.below(many.into())).unwrap();
         }
@@ -78,20 +121,17 @@ impl Dice {
 }
 
 /// One value for each way through the steered enums, with the names of the variants on the way.
-pub(crate) fn each_variant<T: DeserializeOwned>(
-    steered: &'static [&'static str],
-) -> Vec<(String, T)> {
+pub fn each_variant<T: DeserializeOwned>(steered: &'static [&'static str]) -> Vec<(String, T)> {
     let mut all = Vec::new();
     let mut path = Vec::new();
     loop {
         let mut taken = Vec::new();
         let value = (1..100).find_map(|seed| {
             let mut dice = Dice {
-                state: seed,
                 full: true,
                 path: path.clone(),
                 steered,
-                taken: Vec::new(),
+                ..Dice::new(seed)
             };
             let value = dice.make().ok();
             taken = dice.taken;
@@ -202,11 +242,15 @@ impl<'de> Deserializer<'de> for &mut Dice {
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         len: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.deserialize_tuple(len, visitor)
+        // Only the engine that gave a cursor understands it.
+        self.is_still = !self.words.is_empty() && name == "Cursor";
+        let value = self.deserialize_tuple(len, visitor);
+        self.is_still = false;
+        value
     }
 
     fn deserialize_struct<V: Visitor<'de>>(

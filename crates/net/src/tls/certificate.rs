@@ -1,15 +1,20 @@
-//! The validity period of a certificate. Nothing else is read here, because rustls itself reads
-//! certificates to verify them.
+//! The validity period of a certificate, and the names of its subject. Nothing else is read here,
+//! because rustls itself reads certificates to verify them.
 //!
-//! Spec: RFC 5280, 4.1 (`Certificate`, `Validity`); X.690, 8 and 10 (DER).
+//! Spec: RFC 5280, 4.1 (`Certificate`, `Validity`, `Name`), 4.2.1.6; X.690, 8 and 10 (DER).
 
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
+use rustls::pki_types::CertificateDer;
 
 const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+/// The identifier of a common name, 2.5.4.3.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// The tag of the version, which is omitted if it is 1.
 const VERSION: u8 = 0xa0;
 
@@ -48,6 +53,34 @@ pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
         not_before: seconds(begin_kind, begin),
         not_after: seconds(end_kind, end),
     })
+}
+
+/// The names of a certificate's subject: its common name, and its DNS names. Empty if the bytes are
+/// not a certificate.
+pub(super) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(parsed) = webpki::EndEntityCert::try_from(certificate) else {
+        return Vec::new();
+    };
+    let dns = parsed.valid_dns_names().map(str::to_owned);
+    common_name(parsed.subject())
+        .into_iter()
+        .chain(dns)
+        .collect()
+}
+
+/// The common name of a subject in DER, without the tag and length of the whole.
+fn common_name(mut subject: &[u8]) -> Option<String> {
+    while let Some((set, rest)) = expect(SET, subject) {
+        subject = rest;
+        let (pair, _) = expect(SEQUENCE, set)?;
+        let (kind, value) = expect(OBJECT_IDENTIFIER, pair)?;
+        if kind == COMMON_NAME {
+            // A text of any kind: all are ASCII or UTF-8, but for kinds that nobody has used in years.
+            let (_, text, _) = element(value)?;
+            return String::from_utf8(text.to_vec()).ok();
+        }
+    }
+    None
 }
 
 fn expect(kind: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -123,6 +156,32 @@ mod tests {
         ];
         for (kind, text, expected) in table {
             assert_eq!(seconds(kind, text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_names_its_subject() {
+        let table: [(Option<&str>, &[&str], &[&str]); 4] = [
+            (Some("worker 7"), &[], &["worker 7"]),
+            (Some("a"), &["b.example", "c"], &["a", "b.example", "c"]),
+            (None, &["b.example"], &["b.example"]),
+            (None, &[], &[]),
+        ];
+        for (common, dns, expected) in table {
+            let dns: Vec<_> = dns.iter().map(|name| (*name).to_owned()).collect();
+            let mut params = rcgen::CertificateParams::new(dns).unwrap();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            let subject = &mut params.distinguished_name;
+            subject.push(rcgen::DnType::OrganizationName, "shop");
+            if let Some(common) = common {
+                subject.push(rcgen::DnType::CommonName, common);
+            }
+            let key = rcgen::KeyPair::generate().unwrap();
+            let made = params.self_signed(&key).unwrap();
+            assert_eq!(names(made.der()), expected);
+            for end in 0..made.der().len() {
+                assert!(names(&made.der()[..end].into()).is_empty(), "{end}");
+            }
         }
     }
 
