@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::peers::{Durability, Peer};
 use crate::report::{self, Report};
-use crate::{cases, table};
+use crate::{cases, table, tenants};
 
 /// Compare job servers under load: each gets the same work in turn; prints the ratios at the end.
 #[derive(Debug, Parser)]
@@ -67,6 +67,8 @@ enum Set {
     Eventmq,
     /// The rows that show where windlass stands, with all peers, also over a Unix socket.
     Summary,
+    /// Gearman: what a hostile tenant costs another of windlass; a case for each way to be hostile.
+    Tenants,
 }
 
 /// All peers; a case has those that speak its protocol.
@@ -81,6 +83,7 @@ impl Cli {
             Set::Spiderq => table::spiderq(),
             Set::Eventmq => table::eventmq(),
             Set::Summary => table::summary(),
+            Set::Tenants => Vec::new(),
         }
     }
 
@@ -104,20 +107,32 @@ impl Cli {
     /// Runs or lists cases. Returns whether every run succeeded.
     fn run(self) -> Result<bool, Error> {
         let all = self.all_cases();
+        let of_tenants = self.cases_of == Set::Tenants;
         if self.list {
+            let list = if of_tenants {
+                tenants::list()
+            } else {
+                cases::list(&all)
+            };
             io::stdout()
-                .write_all(cases::list(&all).as_bytes())
+                .write_all(list.as_bytes())
                 .map_err(Error::io("write the list"))?;
             return Ok(true);
         }
-        let (cases, peers) = (cases::by_names(&all, &self.cases)?, self.peers()?);
-        let comparison = Comparison {
-            cases,
-            peers,
-            skips_missing: self.peers.is_empty(),
-            setup: self.setup,
+        let interrupt = Interrupt::install()?;
+        let mut report = if of_tenants {
+            let hostile = tenants::by_names(&self.cases)?;
+            tenants::hold(&hostile, &self.durability, &self.setup, &interrupt, show)?
+        } else {
+            let (cases, peers) = (cases::by_names(&all, &self.cases)?, self.peers()?);
+            let comparison = Comparison {
+                cases,
+                peers,
+                skips_missing: self.peers.is_empty(),
+                setup: self.setup.clone(),
+            };
+            comparison.hold(&interrupt, show)?
         };
-        let mut report = comparison.hold(&Interrupt::install()?, show)?;
         report.facts.push((
             "command".to_owned(),
             std::env::args().skip(1).collect::<Vec<_>>().join(" "),

@@ -32,7 +32,7 @@ pub(crate) struct Comparison {
 pub(crate) struct Setup {
     /// Runs per case and server; figures are medians over them.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: u32,
+    pub(crate) runs: u32,
     /// Length of the measured window of a steady load.
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
@@ -63,23 +63,12 @@ impl Comparison {
         interrupt: &Interrupt,
         mut show: impl FnMut(&CaseResult),
     ) -> Result<Report, Error> {
-        let Setup {
-            runs,
-            seconds,
-            jobs,
-            spin,
-            windlass_bin,
-            eventmq_venv,
-            data_root,
-        } = self.setup.clone();
-        let (plan, data_root) = (
-            Plan::asked(jobs, seconds)?,
-            data_root.unwrap_or_else(std::env::temp_dir),
-        );
-        let has_venv = eventmq_venv.is_some();
-        let programs = Programs::new(windlass_bin, eventmq_venv);
+        let setup = &self.setup;
+        let (plan, data_root) = (setup.plan()?, setup.data_root());
+        let has_venv = setup.eventmq_venv.is_some();
+        let programs = setup.programs();
         let mut report = Report {
-            facts: facts(runs, &plan, &data_root)?,
+            facts: setup.facts(&plan, &data_root)?,
             cases: Vec::new(),
         };
         let (mut peers, mut left_out) = (Vec::new(), Vec::new());
@@ -127,7 +116,7 @@ impl Comparison {
                 .map(|client| ("client".to_owned(), client.to_owned())),
         );
         eprint!("{}", report.text());
-        let idle = if spin { Idle::Spin } else { Idle::Sleep };
+        let idle = if setup.spin { Idle::Spin } else { Idle::Sleep };
         let run = Run {
             programs: &programs,
             data_root: &data_root,
@@ -151,7 +140,7 @@ impl Comparison {
                 about: case.about.clone(),
                 rows,
             };
-            result.run(runs, |index| match entrants.get(index) {
+            result.run(setup.runs, |index| match entrants.get(index) {
                 Some(peer) => run.of(case, *peer),
                 None => Err(Error::Usage("a row without a peer".to_owned())),
             })?;
@@ -162,29 +151,47 @@ impl Comparison {
     }
 }
 
-/// Facts on machine, disk and plan. Also raises the limit of open files as the cases require.
-fn facts(runs: u32, plan: &Plan, data_root: &Path) -> Result<Vec<(String, String)>, Error> {
-    process::raise_open_files()?;
-    let mut facts = process::machine_facts();
-    let kind = process::file_system(data_root);
-    let note = if kind == "tmpfs" {
-        " (memory: what is written there is never on a disk)"
-    } else {
-        ""
-    };
-    facts.push((
-        "data on".to_owned(),
-        format!("{kind}{note}, {}", data_root.display()),
-    ));
-    let length = match plan {
-        Plan::Timed { warm, window } => format!("{window:?} after {warm:?} of warming up"),
-        Plan::Counted { warm, window } => format!("{window} jobs after {warm} to warm up"),
-    };
-    facts.push((
-        "runs".to_owned(),
-        format!("{runs}, interleaved; steady loads: {length}"),
-    ));
-    Ok(facts)
+impl Setup {
+    pub(crate) fn plan(&self) -> Result<Plan, Error> {
+        Plan::asked(self.jobs, self.seconds)
+    }
+
+    pub(crate) fn data_root(&self) -> PathBuf {
+        self.data_root.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    pub(crate) fn programs(&self) -> Programs {
+        Programs::new(self.windlass_bin.clone(), self.eventmq_venv.clone())
+    }
+
+    /// Facts on machine, disk and plan. Also raises the limit of open files as the cases require.
+    pub(crate) fn facts(
+        &self,
+        plan: &Plan,
+        data_root: &Path,
+    ) -> Result<Vec<(String, String)>, Error> {
+        process::raise_open_files()?;
+        let mut facts = process::machine_facts();
+        let kind = process::file_system(data_root);
+        let note = if kind == "tmpfs" {
+            " (memory: what is written there is never on a disk)"
+        } else {
+            ""
+        };
+        facts.push((
+            "data on".to_owned(),
+            format!("{kind}{note}, {}", data_root.display()),
+        ));
+        let length = match plan {
+            Plan::Timed { warm, window } => format!("{window:?} after {warm:?} of warming up"),
+            Plan::Counted { warm, window } => format!("{window} jobs after {warm} to warm up"),
+        };
+        facts.push((
+            "runs".to_owned(),
+            format!("{}, interleaved; steady loads: {length}", self.runs),
+        ));
+        Ok(facts)
+    }
 }
 
 /// The results of one peer in one case.

@@ -120,7 +120,7 @@ enum Phase {
         wakes: u64,
         cpu: CpuTimes,
     },
-    Closing(Measured),
+    Closing(Box<Measured>),
 }
 
 /// The speakers and the tally of one run.
@@ -226,7 +226,7 @@ impl Driver {
                     replies,
                     last,
                     tenths: self.tenths,
-                    ..measured
+                    ..*measured
                 })
             }
             Phase::Closing(_) => Err(Error::Mismatch(
@@ -240,6 +240,7 @@ impl Driver {
 
     fn open_window(&mut self) -> Result<(), Error> {
         self.tally.latency.clear();
+        self.tally.pushed.clear();
         let Tally {
             now_nanos,
             done,
@@ -271,10 +272,11 @@ impl Driver {
         }
         if self.plan.is_over(nanos, self.tally.done) {
             self.tally.stopping = true;
-            self.phase = Phase::Closing(Measured {
+            self.phase = Phase::Closing(Box::new(Measured {
                 nanos,
                 jobs,
                 latency: self.tally.latency.clone(),
+                pushed: self.tally.pushed.clone(),
                 cpu: CpuTimes::now(self.server_pid)?.since(&cpu),
                 wakes: self.tally.wakes - wakes,
                 resident_mib: self.server_pid.map_or(Ok(0.0), process::resident_mib)?,
@@ -282,7 +284,7 @@ impl Driver {
                 left: 0,
                 replies: 0,
                 last: Vec::new(),
-            });
+            }));
         }
         Ok(())
     }
@@ -295,6 +297,8 @@ pub(crate) struct Measured {
     /// Jobs completed in it.
     pub(crate) jobs: u64,
     pub(crate) latency: Histogram<u64>,
+    /// See [`Tally::pushed`].
+    pub(crate) pushed: Histogram<u64>,
     cpu: CpuTimes,
     wakes: u64,
     /// The server's resident memory at its end.
@@ -379,6 +383,7 @@ mod tests {
             nanos: 4_000_000_000,
             jobs: 1000,
             latency: Histogram::new(2).unwrap(),
+            pushed: Histogram::new(2).unwrap(),
             cpu: CpuTimes {
                 server: Duration::from_secs(1),
                 ..CpuTimes::default()

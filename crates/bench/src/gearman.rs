@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::load::{Connection, Incoming, Job, Read, Reply, Seat, Wire, strange};
 use crate::protocol::{Protocol, ask, connect};
 use crate::shape::{Ending, PIPELINE, Request, Shape};
-use crate::stamp::{Stamp, unique};
+use crate::stamp::{BODY_BYTES, Stamp, unique};
 
 /// See the module.
 pub(crate) static GEARMAN: Protocol = Protocol {
@@ -182,6 +182,16 @@ fn put<const PARTS: usize>(out: &mut Vec<u8>, kind: u32, parts: [&[u8]; PARTS]) 
     let [s0, s1, s2, s3] = size.to_be_bytes();
     out.extend_from_slice(&[0, b'R', b'E', b'Q', k0, k1, k2, k3, s0, s1, s2, s3]);
     parts.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Appends a background submit of a small job for this function.
+pub(crate) fn submit_to(function: &[u8], out: &mut Vec<u8>) {
+    put(out, SUBMIT_JOB_BG, [function, b"\0\0", &[b'x'; BODY_BYTES]]);
+}
+
+/// Appends a request for an echo of this size.
+pub(crate) fn echo_of(bytes: usize, out: &mut Vec<u8>) {
+    put(out, ECHO_REQ, [&vec![b'x'; bytes]]);
 }
 
 /// The job of a JOB_ASSIGN, if it is one of ours.

@@ -20,6 +20,11 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
+    /// Raises the flag.
+    pub(crate) fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// Fails once the flag is up. [`Error::Interrupted`].
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.0.load(Ordering::Relaxed) {

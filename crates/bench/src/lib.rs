@@ -9,12 +9,12 @@
 //! the measured window, and what has happened to the jobs), `load` (the work of one connection, whatever its protocol),
 //! `protocol` and then a module per protocol, which adds bytes: `gearman`, `faktory`, `spiderq`, `eventmq`, `redis`,
 //! `beanstalkd`, with `resp` and `zmtp` under them. Beside these: `links` (sockets), `peers` and `servers` (the servers
-//! under load), `watcher` (someone who watches them), `process` (their cost), `metric`, `stats` and `report` (figures,
-//! tables, ratios). The codecs share no code with the daemon's, so that both cannot share a mistake; the tests run them
+//! under load), `watcher` (someone who watches them), `tenants` and `flood` (a tenant beside a hostile one), `process`
+//! (their cost), `metric`, `stats` and `report` (figures, tables, ratios). The codecs share no code with the daemon's, so that both cannot share a mistake; the tests run them
 //! against the daemon's sessions.
 //!
 //! Invariants: every server is a child on loopback with its data in a temporary directory, and dies with its
-//! `servers::Server`; the client side is one thread, so that its cost can be separated from the server's.
+//! `servers::Server`; the client side is one thread, so that its cost can be separated from the server's; a hostile tenant has another.
 
 #[cfg(test)]
 mod accounting;
@@ -27,6 +27,7 @@ mod driver;
 mod error;
 mod eventmq;
 mod faktory;
+mod flood;
 mod gearman;
 mod interrupt;
 mod links;
@@ -46,6 +47,7 @@ mod stamp;
 mod stats;
 mod table;
 mod tally;
+mod tenants;
 mod watcher;
 mod zmtp;
 

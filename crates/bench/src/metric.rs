@@ -48,6 +48,22 @@ columns! {
     P50Micros: "p50 µs", LowerIsBetter;
     /// 99th percentile latency, µs.
     P99Micros: "p99 µs", LowerIsBetter;
+    /// [`Metric::P50Micros`] beside a hostile tenant, to that of the same load alone.
+    P50Times: "p50 ×", LowerIsBetter;
+    /// [`Metric::P99Micros`], likewise.
+    P99Times: "p99 ×", LowerIsBetter;
+    /// Median latency of the pushes of a load with workers, µs.
+    PushP50Micros: "push p50 µs", LowerIsBetter;
+    /// Their 99th percentile, µs.
+    PushP99Micros: "push p99 µs", LowerIsBetter;
+    /// [`Metric::PushP50Micros`] beside a hostile tenant, to that of the same load alone.
+    PushP50Times: "push p50 ×", LowerIsBetter;
+    /// [`Metric::PushP99Micros`], likewise.
+    PushP99Times: "push p99 ×", LowerIsBetter;
+    /// What a hostile tenant did: answers, requests whose answers it did not read, or connections, per second.
+    HostilePerSecond: "hostile/s", Context;
+    /// The most resident memory of the server, MiB.
+    PeakMib: "peak MiB", LowerIsBetter;
     /// User and system time of the server process per operation, µs.
     ServerMicrosPerJob: "server µs/job", LowerIsBetter;
     /// Share of one core that the server used, %: the cost of waiting.

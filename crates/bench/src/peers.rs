@@ -14,7 +14,7 @@ use crate::cases::{Case, Needs, Work};
 use crate::error::Error;
 use crate::links::Endpoint;
 use crate::protocol::Protocol;
-use crate::servers::{self, Home, Launch, loopback};
+use crate::servers::{self, Home, Launch, Ports, loopback};
 use crate::shape::{Request, Shape};
 use crate::{beanstalkd, redis};
 
@@ -287,6 +287,14 @@ impl Peer {
     }
 }
 
+/// How our daemon is started for two tenants.
+#[derive(Debug)]
+pub(crate) struct Tenants {
+    /// Its ports are those of the quiet tenant.
+    pub(crate) launch: Launch,
+    pub(crate) hostile: Ports,
+}
+
 /// The programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
@@ -376,19 +384,16 @@ impl Programs {
         home: &Home,
     ) -> Result<Launch, Error> {
         let path = home.path().join("socket");
-        let mut addresses = vec![addr.to_string()];
-        addresses.extend((way == Way::Unix).then(|| format!("unix:{}", path.display())));
+        let mut addresses = format!("\"{addr}\"");
+        if way == Way::Unix {
+            addresses += &format!(", \"unix:{}\"", path.display());
+        }
         let file = home.path().join("windlass.toml");
         let mut text = configuration(home.path(), front_end, durability, &addresses);
         text.extend((way == Way::Fair).then_some(FAIR));
         text.extend((way == Way::History).then_some(HISTORY));
         fs::write(&file, text).map_err(Error::io("write the configuration"))?;
-        let args = vec![
-            "serve".to_owned(),
-            "-c".to_owned(),
-            file.display().to_string(),
-        ];
-        let mut launch = Launch::new(self.windlass.clone(), args, addr);
+        let mut launch = self.serve(&file, addr);
         if way == Way::Unix {
             let socket = Endpoint::unix(path).map_err(Error::io("name a Unix socket"))?;
             (launch.ports.front, launch.ports.back) = (socket.clone(), socket);
@@ -396,6 +401,34 @@ impl Programs {
         launch.watched =
             (way == Way::Watched).then(|| home.path().join("data").join(OPERATOR_SOCKET));
         Ok(launch)
+    }
+
+    /// The command that starts our daemon for two tenants with Gearman: `quiet` and, with these limits, `hostile`.
+    /// [`Error::Io`].
+    pub(crate) fn tenants(
+        &self,
+        durability: Durability,
+        limits: &str,
+        home: &Home,
+    ) -> Result<Tenants, Error> {
+        let quiet = loopback(servers::free_port()?);
+        let hostile = loopback(servers::free_port()?);
+        let address = |addr, name| format!("{{ address = \"{addr}\", namespace = \"{name}\" }}");
+        let addresses = [address(quiet, "quiet"), address(hostile, "hostile")].join(", ");
+        let text = configuration(home.path(), "gearman", durability, &addresses);
+        let namespaces = format!("\n[namespaces]\nquiet = {{}}\nhostile.limits = {{ {limits} }}\n");
+        let file = home.path().join("windlass.toml");
+        fs::write(&file, text + &namespaces).map_err(Error::io("write the configuration"))?;
+        let launch = self.serve(&file, quiet);
+        Ok(Tenants {
+            launch,
+            hostile: Ports::at(hostile),
+        })
+    }
+
+    fn serve(&self, file: &Path, addr: SocketAddr) -> Launch {
+        let args = ["serve", "-c", &file.display().to_string()].map(str::to_owned);
+        Launch::new(self.windlass.clone(), args.to_vec(), addr)
     }
 
     /// The router opens the port for administrators last.
@@ -440,16 +473,11 @@ pub(crate) fn url(addr: SocketAddr) -> String {
     format!("tcp://{addr}")
 }
 
-fn configuration(
-    home: &Path,
-    front_end: &str,
-    durability: Durability,
-    addresses: &[String],
-) -> String {
+fn configuration(home: &Path, front_end: &str, durability: Durability, addresses: &str) -> String {
     let data = home.join("data").display().to_string();
     let listener = |(name, more): (&str, &str)| {
-        let listen = if name == front_end { addresses } else { &[] };
-        format!("\n[{name}]\nlisten = {listen:?}\n{more}")
+        let listen = if name == front_end { addresses } else { "" };
+        format!("\n[{name}]\nlisten = [{listen}]\n{more}")
     };
     format!(
         "data_dir = {data:?}\ndurability = \"{}\"\ncommit_interval = \"100ms\"\n\n\

@@ -76,10 +76,19 @@ impl CpuTimes {
 
 /// Resident memory of a process, MiB. [`Error::Io`] if the process has ended.
 pub(crate) fn resident_mib(pid: u32) -> Result<f64, Error> {
+    memory_mib(pid, "VmRSS:")
+}
+
+/// The most resident memory of a process so far, MiB. [`Error::Io`] if the process has ended.
+pub(crate) fn peak_mib(pid: u32) -> Result<f64, Error> {
+    memory_mib(pid, "VmHWM:")
+}
+
+fn memory_mib(pid: u32, field: &str) -> Result<f64, Error> {
     let status = read(&format!("{pid}/status"))?;
     let kib = status
         .lines()
-        .find_map(|line| numbers(line.strip_prefix("VmRSS:")?).next());
+        .find_map(|line| numbers(line.strip_prefix(field)?).next());
     Ok(kib.unwrap_or(0) as f64 / 1024.0)
 }
 
@@ -220,6 +229,7 @@ mod tests {
     fn this_process_has_memory_and_time() {
         let pid = std::process::id();
         assert!(resident_mib(pid).unwrap() > 0.1);
+        assert!(peak_mib(pid).unwrap() > 0.1);
         let before = CpuTimes::now(Some(pid)).unwrap();
         let used = CpuTimes::now(Some(pid)).unwrap().since(&before);
         assert!(used.server <= Duration::from_secs(10), "{used:?}");

@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 const COUNTS_WITHIN: Duration = Duration::from_secs(120);
 
 /// Everything a run needs besides its work and its peer.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     /// How servers are started.
     pub(crate) programs: &'a Programs,
@@ -139,7 +139,7 @@ impl Run<'_> {
 }
 
 /// A run's part on one running server.
-struct Bout<'a> {
+pub(crate) struct Bout<'a> {
     run: &'a Run<'a>,
     protocol: &'a Protocol,
     ports: &'a Ports,
@@ -154,7 +154,7 @@ struct Bout<'a> {
 }
 
 impl<'a> Bout<'a> {
-    fn new(
+    pub(crate) fn new(
         run: &'a Run<'a>,
         protocol: &'a Protocol,
         ports: &'a Ports,
@@ -228,7 +228,7 @@ impl<'a> Bout<'a> {
         Ok(sample)
     }
 
-    fn fill(&self, jobs: u64, unique: bool) -> Result<Measured, Error> {
+    pub(crate) fn fill(&self, jobs: u64, unique: bool) -> Result<Measured, Error> {
         self.drive(
             &Shape {
                 unique,
@@ -240,12 +240,12 @@ impl<'a> Bout<'a> {
     }
 
     /// Takes out all jobs: every one must come, exactly once.
-    fn empty(&self, jobs: u64) -> Result<Measured, Error> {
+    pub(crate) fn empty(&self, jobs: u64) -> Result<Measured, Error> {
         self.drive(&self.protocol.empty, &Plan::counted(jobs), jobs)
     }
 
     /// One load, while `queued` jobs are in the queue for its workers.
-    fn drive(&self, shape: &Shape, plan: &Plan, queued: u64) -> Result<Measured, Error> {
+    pub(crate) fn drive(&self, shape: &Shape, plan: &Plan, queued: u64) -> Result<Measured, Error> {
         let speakers = self.protocol.speakers(shape, self.acknowledges);
         let mut tally = Tally::new(shape, self.acknowledges, plan.jobs_max(), queued)?;
         tally.last = self.last.take();

@@ -48,20 +48,26 @@ pub(crate) struct Ports {
     pub(crate) admin: SocketAddr,
 }
 
-impl Launch {
-    /// A server that listens at one address.
-    pub(crate) fn new(program: PathBuf, args: Vec<String>, addr: SocketAddr) -> Self {
-        let ports = Ports {
+impl Ports {
+    /// All at one address.
+    pub(crate) fn at(addr: SocketAddr) -> Self {
+        Self {
             front: addr.into(),
             back: addr.into(),
             admin: addr,
-        };
+        }
+    }
+}
+
+impl Launch {
+    /// A server that listens at one address.
+    pub(crate) fn new(program: PathBuf, args: Vec<String>, addr: SocketAddr) -> Self {
         Self {
             program,
             args,
             env: Vec::new(),
             quiet: false,
-            ports,
+            ports: Ports::at(addr),
             watched: None,
         }
     }

@@ -28,6 +28,8 @@ pub(crate) struct Tally {
     pub(crate) stopping: bool,
     /// Within 1 %, ns.
     pub(crate) latency: Histogram<u64>,
+    /// From push to acknowledgement, in a load whose jobs end later.
+    pub(crate) pushed: Histogram<u64>,
     started_max: u64,
     /// Jobs in the queue before the run: those with the lowest numbers.
     queued: u64,
@@ -51,7 +53,7 @@ impl Tally {
         started_max: u64,
         queued: u64,
     ) -> Result<Self, Error> {
-        let latency = Histogram::new(2).map_err(|error| Error::Usage(error.to_string()))?;
+        let latency = Histogram::<u64>::new(2).map_err(|error| Error::Usage(error.to_string()))?;
         Ok(Self {
             shape: *shape,
             acknowledges: acknowledges && shape.submits(),
@@ -62,6 +64,7 @@ impl Tally {
             replies: 0,
             wakes: 0,
             stopping: false,
+            pushed: latency.clone(),
             latency,
             started_max,
             queued,
@@ -93,6 +96,11 @@ impl Tally {
     #[inline]
     pub(crate) fn acknowledged(&mut self, sent: Stamp) {
         self.acknowledged += 1;
+        if self.shape.workers > 0 {
+            let _ = self
+                .pushed
+                .record(self.now_nanos.saturating_sub(sent.sent_nanos));
+        }
         self.end(Ending::Acknowledged, sent);
     }
 
