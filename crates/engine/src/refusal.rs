@@ -158,6 +158,24 @@ impl Refusal {
         }
     }
 
+    /// Returns true if a limit of the client's namespace is exceeded.
+    pub const fn is_of_namespace(self) -> bool {
+        use Capacity::{
+            NamespaceBytes, NamespaceClients, NamespaceJobs, NamespacePushes, NamespaceQueues,
+        };
+        matches!(
+            self,
+            Self::Limit {
+                what: NamespaceJobs
+                    | NamespaceBytes
+                    | NamespaceQueues
+                    | NamespaceClients
+                    | NamespacePushes,
+                ..
+            }
+        )
+    }
+
     /// Returns true if two refusals differ only in the numbers.
     pub(crate) fn is_like(self, other: Self) -> bool {
         match (self, other) {

@@ -152,10 +152,16 @@ struct Incoming {
     fed_bytes: usize,
     /// Bytes that the connection may read in this turn.
     share_bytes: usize,
+    /// The same of a large message.
+    large_bytes: usize,
     /// Whether the last request blocks until a job arrives.
     waits: bool,
-    /// Whether reading is paused until the peer or the disk has caught up.
+    /// Whether reading is paused until the peer or the disk has caught up, or until it has rested.
     paused: bool,
+    /// Whether the peer was refused at a limit of its namespace since it rested.
+    was_refused: bool,
+    /// Until when nothing is read.
+    rests_until: Option<Timestamp>,
 }
 
 /// The peer's pending requests.
@@ -192,6 +198,8 @@ pub(crate) struct Turn {
     pub(crate) stopping: bool,
     /// Bytes per connection, except of a large message.
     share_bytes: usize,
+    /// Bytes of a large message per connection.
+    large_bytes: usize,
 }
 
 impl Turn {
@@ -202,7 +210,9 @@ impl Turn {
     const SHARE_BYTES_MIN: usize = 16 * 1024;
     const SHARE_BYTES_MAX: usize = 128 * 1024;
     /// What each reads beside connections of another namespace.
-    const MIXED_BYTES: usize = 4 * 1024;
+    const MIXED_BYTES: usize = 1024;
+    /// The same for a large message.
+    const MIXED_LARGE_BYTES: usize = 16 * 1024;
 
     /// Creates a turn of this many connections.
     pub(crate) fn of(connections: usize, reading: Reading, stopping: bool) -> Self {
@@ -211,6 +221,7 @@ impl Turn {
             reading,
             stopping,
             share_bytes: share_bytes.clamp(Self::SHARE_BYTES_MIN, Self::SHARE_BYTES_MAX),
+            large_bytes: usize::MAX,
         }
     }
 
@@ -218,6 +229,7 @@ impl Turn {
     pub(crate) fn mixed(self) -> Self {
         Self {
             share_bytes: Self::MIXED_BYTES,
+            large_bytes: Self::MIXED_LARGE_BYTES,
             ..self
         }
     }
@@ -346,6 +358,7 @@ impl Connection {
     pub(crate) fn begin_turn(&mut self, turn: &Turn) {
         self.now = turn.reading.now;
         self.incoming.share_bytes = turn.share_bytes;
+        self.incoming.large_bytes = turn.large_bytes;
         self.outbox.set_skew_ms(turn.reading.clock.skew_ms);
         if self.mailbox.wake_flag().attend() {
             self.rung();
@@ -379,6 +392,31 @@ impl Connection {
     /// Whether bytes, or the end of the stream, were read in this turn.
     pub(crate) const fn has_read(&self) -> bool {
         self.io.was_read
+    }
+
+    /// Whether the peer was refused at a limit of its namespace since the last call.
+    pub(crate) const fn was_refused(&mut self) -> bool {
+        std::mem::replace(&mut self.incoming.was_refused, false)
+    }
+
+    /// Reads nothing until then.
+    pub(crate) const fn rest(&mut self, until: Timestamp) {
+        self.incoming.rests_until = Some(until);
+    }
+
+    /// How long the address of a connection that has ended so accepts no other one. One that has sent no complete
+    /// message has cost about as much as many messages, and to close one that holds much takes about a millisecond.
+    pub(crate) fn pause_after(&self, end: &End) -> Duration {
+        let is_limited = matches!(end, End::Closed(Reason::Limit(_)));
+        match end {
+            End::Closed(Reason::Limit(limit)) if limit.ends_with("bytes_max") => {
+                Duration::from_millis(100)
+            }
+            End::Closed(_) | End::NoHandshake(_) if is_limited || self.incoming.messages == 0 => {
+                Duration::from_millis(1)
+            }
+            End::Closed(_) | End::NoHandshake(_) => Duration::ZERO,
+        }
     }
 
     /// See [`Outbox::entered`].

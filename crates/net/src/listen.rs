@@ -24,7 +24,7 @@ use crate::client::Clients;
 use crate::connection::{Bounds, Newcomer, Shared};
 use crate::inherited::Inherited;
 use crate::places::{Admission, FAILED_LOGINS, Full, PlaceLimits, Places};
-use crate::serving::{Arrival, Label, ThreadSlots};
+use crate::serving::{Arrival, Debt, Label, ThreadSlots};
 use crate::settings::Server;
 use crate::stops::StopRequests;
 use crate::stream::Stream;
@@ -224,8 +224,11 @@ impl Acceptor {
             sessions,
             tls,
         }: &Served,
-        admission: Admission,
-        rights: Rights,
+        Terms {
+            admission,
+            rights,
+            debt,
+        }: Terms,
     ) -> io::Result<()> {
         let (stream, handshake_max): (Box<dyn Stream>, _) = match (socket, tls) {
             (Accepted::Tcp(socket), None) => {
@@ -259,6 +262,7 @@ impl Acceptor {
                 protocol,
                 peer,
             },
+            debt,
             token: self.tasks.token(),
         });
         Ok(())
@@ -510,20 +514,29 @@ impl Bound {
         terms: Listen,
     ) -> impl Future<Output = ()> + Send + 'static {
         let counts = acceptor.shared.traffic.counts(served.endpoint.name);
+        let debt = Debt::default();
         async move {
             loop {
                 let let_in = async {
+                    let pause = debt.pay();
+                    if terms.namespace.is_some() && !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
                     let (socket, info) = self.next(&acceptor.keep_alive).await?;
                     let info = ClientInfo {
                         namespace: terms.namespace.clone(),
                         ..info
                     };
-                    match acceptor.place(&info, &served.endpoint, &counts).await {
-                        Some(admission) => {
-                            acceptor.enter(socket, info, &served, admission, terms.rights)
-                        }
-                        None => Ok(()),
-                    }
+                    let Some(admission) = acceptor.place(&info, &served.endpoint, &counts).await
+                    else {
+                        return Ok(());
+                    };
+                    let terms = Terms {
+                        admission,
+                        rights: terms.rights,
+                        debt: debt.clone(),
+                    };
+                    acceptor.enter(socket, info, &served, terms)
                 };
                 let let_in = tokio::select! {
                     () = acceptor.closed.cancelled() => return,
@@ -557,6 +570,13 @@ impl Bound {
             }
         }
     }
+}
+
+/// What a connection may do, and who pays for it.
+struct Terms {
+    admission: Admission,
+    rights: Rights,
+    debt: Debt,
 }
 
 /// A socket that no thread waits for yet.

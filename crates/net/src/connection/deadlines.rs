@@ -84,6 +84,7 @@ impl Connection {
             self.outgoing.ahead.deadline(),
             self.watch.until(),
             self.parts_at(),
+            self.incoming.rests_until.filter(|at| *at > self.now),
         ];
         // Plain comparisons, because filtering with an iterator would make each turn noticeably
         // slower.

@@ -376,6 +376,9 @@ impl InHand {
             self.desk.visit(&reading, &mut std::iter::once(batch));
         }
         self.connection.answer();
+        if self.connection.was_refused() {
+            self.connection.rest(Timestamp(at_ms + 10));
+        }
         match self.connection.next() {
             Next::Turn => "a turn".to_owned(),
             Next::Wait(None) => "no time".to_owned(),

@@ -59,7 +59,12 @@ impl Connection {
     pub(super) fn wants_to_read(&self) -> bool {
         let room = self.incoming.input.len() < self.shared.bounds.read_bytes_max
             || self.session.needs_bytes() > 0;
-        room && !self.io.eof && !self.is_ending() && self.work.items.is_empty() && self.has_room()
+        let rests = self.incoming.rests_until.is_some_and(|at| at > self.now);
+        room && !rests
+            && !self.io.eof
+            && !self.is_ending()
+            && self.work.items.is_empty()
+            && self.has_room()
     }
 
     /// Returns whether to read now. Time in which nothing is read must not count against the peer.
@@ -88,7 +93,7 @@ impl Connection {
             .shared
             .bounds
             .read_bytes_max
-            .min(self.incoming.share_bytes);
+            .min(self.incoming.share_bytes.max(needs));
         SCRATCH.with_borrow_mut(|scratch| {
             let scratch = scratch
                 .get_mut(..most.min(SCRATCH_BYTES))
@@ -116,10 +121,11 @@ impl Connection {
     fn read_large(&mut self, needs: usize) -> io::Result<usize> {
         let mut input = Vec::from(std::mem::take(&mut self.incoming.input));
         grow(&mut input, needs);
+        let most = LARGE_TURN_BYTES.min(self.incoming.large_bytes);
         let mut total = 0;
         let mut read = Ok(1);
         while input.len() < input.capacity()
-            && total < LARGE_TURN_BYTES
+            && total < most
             && self.io.readable
             && matches!(read, Ok(1..))
         {

@@ -4,6 +4,7 @@ use super::in_hand::{InHand, Script};
 use super::tests::BOUNDS;
 use super::*;
 use crate::patience::Patience;
+use windlass_engine::{Capacity, Reply, Tag};
 
 const PATIENT: Bounds = Bounds {
     patience: Patience {
@@ -94,6 +95,45 @@ fn a_session_ticks_at_its_deadline_until_the_connection_ends() {
     );
     assert_eq!(it.turn(5000), "12000");
     assert_eq!(it.script().told, ["open", "bytes"]);
+}
+
+#[test]
+fn a_peer_that_was_refused_at_a_limit_of_its_namespace_rests() {
+    // The thread's connections rest for 10 ms.
+    let refused = |what: Capacity| Event::Reply(Tag(1), Reply::Refused(what.exceeded(1u32, 1u32)));
+    let mut it = open_reading(Script::default());
+    it.has(refused(Capacity::QueueJobs));
+    assert_eq!(it.turn(2000), "no time", "a limit of all");
+    it.has(refused(Capacity::NamespacePushes));
+    assert_eq!(it.turn(3000), "3010");
+    it.arrives("x");
+    assert_eq!(it.turn(3001), "3010");
+    it.has_a_reply();
+    assert_eq!(it.turn(3002), "3010");
+    assert_eq!(it.script().told, ["open"]);
+    assert_eq!(it.wire().written, b"!!!", "it is answered");
+    assert_eq!(it.turn(3010), "no time");
+    assert_eq!(it.script().told, ["open", "excused", "bytes"]);
+}
+
+#[test]
+fn an_address_pauses_after_connections_that_cost_more_than_they_did() {
+    let table = [
+        (0, Reason::PeerClosed, 1),
+        (0, Reason::TimedOut("message incomplete"), 1),
+        (1, Reason::PeerClosed, 0),
+        (1, Reason::ClosedByServer, 0),
+        (1, Reason::Limit("namespaces.connections"), 1),
+        (1, Reason::Limit("buffer_bytes_max"), 100),
+        (1, Reason::Limit("outbound_bytes_max"), 100),
+    ];
+    let mut it = open_reading(Script::default());
+    for (messages, why, pause_ms) in table {
+        it.connection.incoming.messages = messages;
+        let words = why.to_string();
+        let pause = it.connection.pause_after(&End::Closed(why));
+        assert_eq!(pause, Duration::from_millis(pause_ms), "{words}");
+    }
 }
 
 #[test]

@@ -146,6 +146,7 @@ impl Connection {
                 Mail::Event(event) => {
                     if let Event::Reply(_, Reply::Refused(why)) = &event {
                         self.counts.refused(why.code());
+                        self.incoming.was_refused |= why.is_of_namespace();
                     }
                     self.part_from_handle(&event);
                     self.begin_hand_out(&event);

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::Span;
@@ -18,6 +19,7 @@ pub(crate) struct Arrival {
     pub(crate) newcomer: Newcomer,
     pub(crate) client: ClientId,
     pub(crate) label: Label,
+    pub(crate) debt: Debt,
     /// Keeps the daemon from exiting.
     pub(crate) token: TaskTrackerToken,
 }
@@ -77,6 +79,26 @@ fn warn_of_closed(protocol: &'static str, peer: &str, reason: &Reason) {
     warn_limited!(key, protocol, peer, why, "closed a connection");
 }
 
+/// How long the address of a namespace accepts nothing, because of connections that have ended: a peer that opens
+/// connections only to leave them, or to fill buffers, would take the time of all namespaces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Debt(Arc<AtomicU64>);
+
+impl Debt {
+    pub(super) fn add(&self, pause: Duration) {
+        let ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        if ms > 0 {
+            self.0.fetch_add(ms, Ordering::Relaxed);
+        }
+    }
+
+    /// The pause, which is then paid.
+    pub(crate) fn pay(&self) -> Duration {
+        const MOST: Duration = Duration::from_secs(1);
+        Duration::from_millis(self.0.swap(0, Ordering::Relaxed)).min(MOST)
+    }
+}
+
 /// A connection's place on a thread. Frees it when dropped.
 #[derive(Debug)]
 pub(super) struct Place(Arc<AtomicUsize>);
@@ -91,5 +113,24 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_debt_is_paid_once_and_is_never_long() {
+        let debt = Debt::default();
+        let ms = |ms| debt.add(Duration::from_millis(ms));
+        assert_eq!(debt.pay(), Duration::ZERO);
+        (0..3).for_each(|_| ms(1));
+        ms(100);
+        ms(0);
+        assert_eq!(debt.pay(), Duration::from_millis(103));
+        assert_eq!(debt.pay(), Duration::ZERO);
+        (0..100).for_each(|_| ms(100));
+        assert_eq!(debt.pay(), Duration::from_secs(1));
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use windlass_session::Reason;
 
-use super::arrival::{Label, Place};
+use super::arrival::{Debt, Label, Place};
 use super::timers::Timer;
 use crate::connection::Connection;
 
@@ -28,6 +28,7 @@ pub(super) struct Member {
     /// Whether it moves to another thread after its turn.
     pub(super) leaves: bool,
     pub(super) label: Label,
+    pub(super) debt: Debt,
     pub(super) place: Place,
     pub(super) _token: TaskTrackerToken,
 }

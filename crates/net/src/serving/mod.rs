@@ -30,7 +30,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use self::arrival::Place;
-pub(crate) use self::arrival::{Arrival, Label};
+pub(crate) use self::arrival::{Arrival, Debt, Label};
 pub use self::pulse::Pulse;
 use self::sharing::{Partner, Role};
 use self::turn::Serving;

@@ -7,6 +7,14 @@
 
 use windlass_engine::Timestamp;
 
+/// How long nothing is read from a connection that was refused at a limit of its namespace, ms. Many clients try
+/// again at once, and only the other namespaces would pay for that.
+const REST_MS: u64 = 10;
+
+/// The time between those of a namespace, and the longest rest, ms: at once they would make a long turn.
+const REST_STEP_MS: u64 = 1;
+const REST_MS_MAX: u64 = 1_000;
+
 /// How long a thread remembers that several namespaces were active, ms.
 const MIXED_MS: u64 = 1_000;
 
@@ -27,6 +35,8 @@ struct Tenant {
     namespace: Option<Box<str>>,
     /// The last turn in which it had a connection with much to do.
     turn: u64,
+    /// When the last of its resting connections is read again.
+    rests_until: Timestamp,
 }
 
 impl Tenants {
@@ -38,6 +48,7 @@ impl Tenants {
             self.known.push(Tenant {
                 namespace: namespace.map(Into::into),
                 turn: 0,
+                rests_until: Timestamp(0),
             });
             self.known.len() - 1
         })
@@ -56,6 +67,17 @@ impl Tenants {
     /// Whether another connection with much to do may have this turn.
     pub(super) fn admit(&self, tenant: usize) -> bool {
         self.known.get(tenant).is_none_or(|it| it.turn != self.turn)
+    }
+
+    /// Until when a connection rests that was refused.
+    pub(super) fn rest(&mut self, tenant: usize, now: Timestamp) -> Timestamp {
+        let soonest = now.after_ms(REST_MS);
+        let Some(it) = self.known.get_mut(tenant) else {
+            return soonest;
+        };
+        let behind = it.rests_until.after_ms(REST_STEP_MS);
+        it.rests_until = behind.clamp(soonest, now.after_ms(REST_MS_MAX));
+        it.rests_until
     }
 
     /// Records that a connection has read something in this turn.
@@ -91,6 +113,21 @@ mod tests {
             tenants.was_active(tenant, false, Timestamp(at));
             assert_eq!(tenants.are_mixed(Timestamp(at)), expected, "{at}");
         }
+    }
+
+    #[test]
+    fn refused_connections_of_a_namespace_are_read_one_after_the_other() {
+        let mut tenants = Tenants::default();
+        let [quiet, hostile] = [Some("quiet"), None].map(|name| tenants.number(name));
+        let mut rest = |tenant, now| tenants.rest(tenant, Timestamp(now)).0;
+        assert_eq!(
+            [5_000, 5_000, 5_001].map(|now| rest(hostile, now)),
+            [5_010, 5_011, 5_012]
+        );
+        assert_eq!(rest(quiet, 5_001), 5_011);
+        assert_eq!(rest(hostile, 5_020), 5_030);
+        let last = (0..2_000).map(|_| rest(hostile, 6_000)).last();
+        assert_eq!(last, Some(7_000));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::arrival::Place;
 use super::load::Kind;
 use super::sharing::{Partner, Role};
 use super::turn::Serving;
-use super::{Arrival, Label};
+use super::{Arrival, Debt, Label};
 use crate::connection::tests::admission;
 use crate::connection::{Newcomer, Shared};
 use crate::polling::Polling;
@@ -143,6 +143,7 @@ impl ByHand {
                 protocol: "any",
                 peer: "".into(),
             },
+            debt: Debt::default(),
             token: self.tasks.token(),
         };
         self.serving

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
-use windlass_engine::{ClientId, Reading};
+use windlass_engine::{ClientId, Reading, Timestamp};
 use windlass_session::Reason;
 
 use super::alarm::{ALARM, Alarm};
@@ -287,6 +287,7 @@ impl Serving {
             newcomer,
             client,
             label,
+            debt,
             token,
         } = arrival;
         let entry = self.members.vacant_entry();
@@ -326,6 +327,7 @@ impl Serving {
             worked_in: 0,
             leaves: false,
             label,
+            debt,
             place,
             _token: token,
         })));
@@ -362,7 +364,8 @@ impl Serving {
             member.guard(Connection::answer);
         }
         let mut turn = mem::take(&mut self.turn);
-        turn.drain(..).for_each(|member| self.end_turn(member));
+        turn.drain(..)
+            .for_each(|member| self.end_turn(member, reading.now));
         self.turn = turn;
         self.waker.answers().at_disk(true);
         self.commits.end_turn();
@@ -412,8 +415,12 @@ impl Serving {
     }
 
     /// Ends a connection's turn: it waits, gets another turn, or is removed.
-    fn end_turn(&mut self, mut member: Box<Member>) {
+    fn end_turn(&mut self, mut member: Box<Member>, now: Timestamp) {
         let id = member.connection.id();
+        if member.connection.was_refused() {
+            let until = self.tenants.rest(member.tenant, now);
+            member.connection.rest(until);
+        }
         match member.connection.next() {
             Next::Over(end) => return self.remove(member, &end),
             Next::Turn => member.make_ready(&mut self.ready),
@@ -449,6 +456,7 @@ impl Serving {
         self.leave(id.client);
         member.connection.count_end(end);
         member.label.log_end(end);
+        member.debt.add(member.connection.pause_after(end));
         if end.is_failed_login() {
             member.connection.admission().failed_to_log_in();
         }
