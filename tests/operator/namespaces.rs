@@ -213,6 +213,46 @@ fn a_namespace_without_room_for_jobs_drains() {
 }
 
 #[test]
+fn a_queue_moves_to_another_namespace_and_is_there_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = common::daemon(dir.path()).start();
+    let http = filled(&daemon);
+    let limited = "/api/v1/queues/q/limit?jobs=9&namespace=shop";
+    assert_eq!(put(http, limited).status, 200);
+    let to = |from: &str, to: &str| {
+        let path = format!("/api/v1/queues/q/move?namespace={from}&to={to}");
+        http.post(&path, "")
+    };
+    assert_eq!(to("shop", "shop").status, 400);
+    assert_eq!(to("shop", "none").status, 404);
+    assert_eq!(to("none", "shop").status, 404);
+    put(http, "/api/v1/namespaces/new");
+    let moved = to("shop", "new").json();
+    assert_eq!(
+        (&moved["changed"], &moved["left"]),
+        (&1.into(), &0.into()),
+        "{moved}"
+    );
+    daemon.kill();
+    let daemon = common::daemon(dir.path()).start();
+    let http = Http(daemon.address("http"));
+    let row = |of: &str| http.get(&format!("/api/v1/queues/q?namespace={of}"));
+    assert_eq!(row("shop").status, 404, "an empty queue goes");
+    assert_eq!(row("new").json()["jobs_max"]["5"], 9);
+    let taken = http.post("/api/v1/queues/q/take?namespace=new", "").json();
+    assert_eq!(taken["body"], "shop");
+    let path = "/api/v1/queues/q/move?namespace=new&to=mail";
+    let held = http.post(path, "").json();
+    assert_eq!((&held["changed"], &held["left"]), (&0.into(), &1.into()));
+    let path = "/api/v1/queues/q/move?namespace=mail&to=~";
+    assert_eq!(http.post(path, "").json()["changed"], 1);
+    assert_eq!(
+        http.get("/api/v1/queues/q?namespace=").json()["states"]["ready"],
+        2
+    );
+}
+
+#[test]
 fn a_page_about_a_namespace_leads_to_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = common::daemon(dir.path()).start();
@@ -319,6 +359,9 @@ fn commands_ask_about_one_namespace() {
     assert!(list.contains("\"jobs_max\":7"), "{list}");
     assert_eq!(says("namespace pause shop"), "1 queue paused\n");
     assert_eq!(says("namespace resume shop"), "1 queue resumed\n");
+    let moved = says("namespace move shop --queue orders --to=");
+    assert_eq!(moved, "1 job moved, 0 jobs left\n");
+    says("-n shop push orders x");
     assert_eq!(says("namespace empty shop --yes"), "1 job removed\n");
     says("-n shop remove orders --yes");
     says("namespace remove shop --yes");
@@ -330,6 +373,11 @@ fn commands_ask_about_one_namespace() {
     let (is_done, text) = run("namespace pause shop --jobs-max 1");
     assert!(
         !is_done && text.contains("limits are for `namespace set`"),
+        "{text}"
+    );
+    let (is_done, text) = run("namespace move shop --queue orders");
+    assert!(
+        !is_done && text.contains("needs --queue and --to"),
         "{text}"
     );
 }
@@ -378,6 +426,11 @@ fn a_login_for_some_namespaces_sees_no_others() {
         ("both", "GET /api/v1/queues?namespace=*", 400),
         ("both", "POST /api/v1/queues/x/jobs?namespace=shop", 403),
         ("both", "POST /api/v1/namespaces/mail/empty", 200),
+        (
+            "both",
+            "POST /api/v1/queues/mail-q/move?namespace=mail&to=shop",
+            403,
+        ),
         ("both", "GET /api/v1/export?namespace=mail", 200),
         ("both", "GET /api/v1/export?namespace=shop", 403),
         ("both", "GET /api/v1/export?namespace=secret", 403),

@@ -444,6 +444,28 @@ pub enum BulkCommand {
         /// The most jobs to move in this round.
         limit: u32,
     },
+    /// Move the jobs of a queue to the queue of the same name in another namespace, which is created with the
+    /// same settings if there is none. They keep their numbers, names, states and order. Jobs stay that somebody
+    /// has or waits for: leased, parked and finished ones, those ahead of parked ones, members of batches, jobs
+    /// with listeners, and jobs that are not durable; and those with a key that a job has there. Only for clients
+    /// that see all namespaces. Reply: `Mutated`, with where to continue. Refused when the other namespace is
+    /// full.
+    MoveQueue(Box<QueueMove>),
+}
+
+/// Which queue moves where. Boxed in its command, because the largest variant determines the size of every command.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct QueueMove {
+    /// The queue.
+    pub queue: Bytes,
+    /// Its namespace.
+    pub from: Bytes,
+    /// The other one.
+    pub to: Bytes,
+    /// The end of the previous round.
+    pub after: Cursor,
+    /// The most jobs to move in this round.
+    pub limit: u32,
 }
 
 /// Manages a worker that has a name across several connections.

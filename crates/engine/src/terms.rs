@@ -136,7 +136,11 @@ impl Command {
     pub fn reads_bodies(&self) -> bool {
         if matches!(
             self,
-            Self::Bulk(BulkCommand::ReadKeys { .. } | BulkCommand::Redrive { .. })
+            Self::Bulk(
+                BulkCommand::ReadKeys { .. }
+                    | BulkCommand::Redrive { .. }
+                    | BulkCommand::MoveQueue(_)
+            )
         ) {
             return true;
         }
@@ -218,6 +222,7 @@ impl Command {
             ) => {
                 filter.queue.iter_mut().for_each(each);
             }
+            Self::Bulk(BulkCommand::MoveQueue(it)) => each(&mut it.queue),
             Self::Bulk(BulkCommand::Redrive { filter, to, .. }) => {
                 filter.queue.iter_mut().chain([to]).for_each(each)
             }

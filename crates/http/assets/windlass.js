@@ -61,8 +61,9 @@ async function run(change) {
 }
 
 // What a change has done, for people.
-function outcome({ name, isNew, changed, applied, needs_restart: restart }) {
+function outcome({ name, isNew, changed, left, applied, needs_restart: restart }) {
   if (isNew && name !== undefined) return `${name} is new: no client has used this queue yet.`;
+  if (left !== undefined) return `${inWords(changed)} moved, ${left} left.`;
   if (changed !== undefined) return `${inWords(changed)}.`;
   if (applied === undefined) return undefined;
   const keys = [...applied.map((key) => `${key}: applied`), ...restart.map((key) => `${key}: needs a restart`)];
@@ -349,8 +350,7 @@ document.addEventListener("submit", (event) => {
   const body = isPolicy ? policyOf(form) : undefined;
   fields.delete("queue");
   const [method, setting] = event.submitter.dataset.set.split(" ");
-  // Only a PUT has values.
-  const values = method === "PUT" && !isPolicy ? given(fields) : "";
+  const values = method !== "DELETE" && !isPolicy ? given(fields) : "";
   run(async () => outcome(await send(method, `/queues/${queue}/${setting}?${values}`, body)));
 });
 

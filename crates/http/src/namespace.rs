@@ -23,7 +23,7 @@ pub(crate) const PARAMETER: &str = "namespace";
 pub(crate) const SEGMENT: &str = "/in/";
 
 /// Stands in such a path for the namespace without a name.
-const UNNAMED: &str = "~";
+pub(crate) const UNNAMED: &str = "~";
 
 /// The value of the parameter for the whole daemon, as if it was not given.
 pub(crate) const ALL: &str = "*";

@@ -236,7 +236,7 @@ pub(crate) enum Command {
     },
     /// List namespaces: parts of the daemon whose clients see nothing of each other, with what each uses.
     Namespaces(Sort),
-    /// Create, limit, remove, pause, resume or empty a namespace.
+    /// Create, limit, remove, pause, resume or empty a namespace, or move a queue of it to another one.
     Namespace(Namespace),
     /// Push a job.
     Push(Push),
@@ -548,7 +548,7 @@ pub(crate) enum ClusterAction {
 /// A change of a namespace.
 #[derive(Debug, Args)]
 pub(crate) struct Namespace {
-    /// What to do: set, remove, pause, resume or empty.
+    /// What to do: set, remove, pause, resume, empty or move.
     #[arg(value_enum)]
     pub(super) action: NamespaceAction,
     /// Its name.
@@ -556,6 +556,12 @@ pub(crate) struct Namespace {
     pub(super) named: String,
     #[command(flatten)]
     pub(super) quota: Quota,
+    /// Only with `move`: the queue.
+    #[arg(long)]
+    pub(super) queue: Option<String>,
+    /// Only with `move`: the other namespace; '' is the one without a name.
+    #[arg(long, value_name = "NAME")]
+    pub(super) to: Option<String>,
     /// Do not ask before a namespace is emptied or removed.
     #[arg(long, display_order = 100)]
     pub(super) yes: bool,
@@ -574,6 +580,8 @@ pub(crate) enum NamespaceAction {
     Resume,
     /// Remove all its jobs, whatever their state.
     Empty,
+    /// Move a queue with its jobs to another namespace.
+    Move,
 }
 
 parameters! {

@@ -25,7 +25,7 @@ fn source(command: &str, argument: &str) -> Option<Source> {
         (_, "queue" | "queues") => ("/queues", "/name", &[]),
         (_, "worker") => ("/workers", "/name", &["/state", "/host"]),
         (_, "batch") => ("/batches", "/name", &["/description"]),
-        (_, "namespace") | ("namespace", "named") => ("/namespaces", "/name", &[]),
+        (_, "namespace") | ("namespace", "named" | "to") => ("/namespaces", "/name", &[]),
         ("schedule", "ids") => ("/schedules", "/id", &["/name", "/queue", "/when"]),
         ("disconnect", "ids") => ("/connections", "/id", &["/protocol", "/address", "/name"]),
         ("retry", "ids") => ("/jobs?state=dead", "/id", JOB),

@@ -7,6 +7,7 @@
 )]
 
 use super::call::{Call, Page};
+use super::move_queue::move_queue;
 use super::scope::must_see_all;
 use super::state::State;
 use super::{
@@ -183,6 +184,10 @@ fn bulk(state: &mut State, command: BulkCommand, call: &mut Call<'_>) -> Outcome
             Page { after, limit },
             call,
         ),
+        BulkCommand::MoveQueue(it) => {
+            must_see_all(state, call)?;
+            move_queue(state, &it, call)
+        }
         BulkCommand::ReadKeys { after, limit } => {
             must_see_all(state, call)?;
             Ok(policies::read_keys(state, Page { after, limit }, call))

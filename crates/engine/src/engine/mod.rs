@@ -33,6 +33,7 @@ mod joined;
 mod leases;
 mod list;
 mod memory;
+mod move_queue;
 mod mutate;
 mod namespaces;
 mod part;

@@ -105,8 +105,8 @@ pub(super) fn check_push(
     checked
 }
 
-#[inline(never)]
-fn check_limits(state: &mut State, namespace: Namespace, client: ClientId, bytes: u64) -> Outcome {
+/// Checks that a namespace has room for another job with a body of this size.
+pub(super) fn check_room(state: &State, namespace: Namespace, bytes: u64) -> Outcome {
     let limits = limits(state, namespace);
     let held = state.jobs.sum_of(Some(namespace));
     if let Some(limit) = limits.jobs_max.filter(|limit| held.count >= *limit) {
@@ -116,8 +116,14 @@ fn check_limits(state: &mut State, namespace: Namespace, client: ClientId, bytes
     if let Some(limit) = limits.job_bytes_max.filter(is_over) {
         return Err(Capacity::NamespaceBytes.exceeded(held.bytes, limit));
     }
+    Ok(())
+}
+
+#[inline(never)]
+fn check_limits(state: &mut State, namespace: Namespace, client: ClientId, bytes: u64) -> Outcome {
+    check_room(state, namespace, bytes)?;
     // The engine's own pushes, as those of schedules, have a pace of their own.
-    if let Some(rate) = limits.pushes.filter(|_| client != NOBODY) {
+    if let Some(rate) = limits(state, namespace).pushes.filter(|_| client != NOBODY) {
         let now = state.now;
         let pressure = state.queues.namespaces_mut().pressure_mut(namespace);
         if !pressure.admits(rate, now) {

@@ -16,7 +16,7 @@ use crate::request::{Filter, QueueKind};
 use crate::work::CHANGE;
 
 /// The limit of jobs that a round moves, because all the bodies are then in memory.
-const MOVED_MAX: u32 = 512;
+pub(super) const MOVED_MAX: u32 = 512;
 
 /// Moves dead jobs to a queue, where `per_second` of them become ready each second.
 pub(super) fn redrive(
@@ -45,16 +45,10 @@ pub(super) fn redrive(
     };
     // The queue is in the client's own namespace, and a job stays in its.
     slots.retain(|slot| {
-        state
-            .jobs
-            .at(*slot)
-            .is_some_and(|job| job.queue.namespace() == home && !state.unreadable.contains(&job.id))
+        let job = state.jobs.at(*slot);
+        job.is_some_and(|job| job.queue.namespace() == home)
     });
-    let stored = slots.iter().filter_map(|slot| state.jobs.at(*slot));
-    call.context
-        .missing
-        .extend(stored.filter_map(|job| Some((job.id, job.payload.stored()?))));
-    if !call.context.missing.is_empty() {
+    if !have_bodies(state, &mut slots, call.context) {
         return Ok(());
     }
     let queue = state.find_or_make(home, to, QueueKind::Work, None)?;
@@ -68,6 +62,19 @@ pub(super) fn redrive(
     state.queues.drop_if_unknown(queue);
     call.reply(Reply::Mutated { changed, next });
     Ok(())
+}
+
+/// Returns true if the bodies of jobs that will be written anew are in memory; the command waits for those that are
+/// not. Leaves out jobs whose bodies cannot be read.
+pub(super) fn have_bodies(state: &State, slots: &mut Vec<Slot>, context: &mut Context) -> bool {
+    slots.retain(|slot| {
+        let job = state.jobs.at(*slot);
+        job.is_some_and(|job| !state.unreadable.contains(&job.id))
+    });
+    let jobs = slots.iter().filter_map(|slot| state.jobs.at(*slot));
+    let stored = jobs.filter_map(|job| Some((job.id, job.payload.stored()?)));
+    context.missing.extend(stored);
+    context.missing.is_empty()
 }
 
 /// Makes a dead job a new job of this queue, with the same ID. Returns `true` if that was possible.

@@ -289,6 +289,19 @@ impl Queues {
         }
     }
 
+    /// Gives a new queue the settings of another one.
+    pub(crate) fn copy_settings(&mut self, from: QueueId, to: QueueId, changes: &mut Vec<Change>) {
+        let Some(image) = self.at(from).map(|queue| QueueImage {
+            id: to,
+            saved: None,
+            ..queue.image.clone()
+        }) else {
+            return;
+        };
+        self.put(image, None);
+        self.set(to, |_| (), changes);
+    }
+
     /// Restores a queue from the journal.
     pub(crate) fn recall(&mut self, image: QueueImage) {
         let id = image.id;

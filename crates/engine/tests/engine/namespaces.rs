@@ -5,7 +5,7 @@ use bytes::Bytes;
 use windlass_engine::{
     Bridge, BulkCommand, Capacity, Clash, ClientCommand, ClientInfo, Command, Cursor, Event,
     JobStateKind, Limits, Mutation, Namespace, NamespaceCommand, NamespaceLimits, NamespaceRow,
-    Patterns, Protocol, PushRate, Query, QueueCommand, QueueId, QueueRow, QueueRules,
+    Patterns, Protocol, PushRate, Query, QueueCommand, QueueId, QueueMove, QueueRow, QueueRules,
     QueueSettings, Reply, Timestamp, WorkerCommand,
 };
 
@@ -263,6 +263,116 @@ fn dead_jobs_move_to_a_queue_of_their_own_namespace_only() {
     broker.says(11, take(["other"]), ["11 took j2.1"]);
     broker.says(SHOP, to("other"), ["31 mutated 1"]);
     broker.says(SHOP + 1, take(["other"]), ["32 took j1.1"]);
+}
+
+fn move_queue(from: &'static str, to: &'static str) -> Command {
+    Command::Bulk(BulkCommand::MoveQueue(Box::new(QueueMove {
+        queue: "mail".into(),
+        from: from.into(),
+        to: to.into(),
+        after: Cursor::default(),
+        limit: 9,
+    })))
+}
+
+#[test]
+fn a_queue_moves_to_another_namespace_with_its_settings_and_jobs() {
+    let mut broker = broker();
+    broker.says(SHOP, limit("mail", 7), ["31 done"]);
+    broker.says(SHOP, push("mail").unique("k", Clash::Refuse), ["31 new j1"]);
+    broker.says(SHOP, push("mail").named("jid"), ["31 new j2"]);
+    broker.says(SHOP, push("mail").not_before(5_000), ["31 new j3"]);
+    broker.says(SHOP, push("mail").priority(9), ["31 new j4"]);
+    broker.says(1, move_queue("shop", "staging"), ["1 mutated 4"]);
+    broker.says(SHOP, take(["mail"]), ["31 empty"]);
+    broker.says(SHOP, push("mail").unique("k", Clash::Refuse), ["31 new j5"]);
+    let again = push("mail").unique("k", Clash::Refuse);
+    broker.says(STAGING, again, ["41 refused: job not unique"]);
+    assert_eq!(queues(&mut broker, STAGING)[0].jobs_max, [Some(7); 9]);
+    assert_eq!(
+        [1, 2, 3, 4].map(|job| broker.place(job)),
+        ["ready", "ready", "scheduled 5000", "ready"]
+    );
+    broker.recover(Limits::default());
+    open_all(&mut broker);
+    for taken in [
+        "41 took j4.4294967297",
+        "41 took j1.4294967297",
+        "41 took j2.4294967297",
+    ] {
+        broker.says(STAGING, take(["mail"]), [taken]);
+    }
+    broker.says(SHOP, take(["mail"]), ["31 took j5.4294967297"]);
+}
+
+#[test]
+fn a_queue_that_moves_reaches_those_who_wait_for_it() {
+    let mut broker = broker();
+    broker.says(STAGING, take(["mail"]).forever(), []);
+    broker.says(SHOP, push("mail"), ["31 new j1"]);
+    broker.says(
+        1,
+        move_queue("shop", "staging"),
+        ["41 took j1.1", "1 mutated 1"],
+    );
+}
+
+#[test]
+fn jobs_that_somebody_has_or_waits_for_do_not_move() {
+    let mut broker = broker();
+    broker.says(SHOP, push("mail"), ["31 new j1"]);
+    broker.says(SHOP + 1, take(["mail"]), ["32 took j1.1"]);
+    broker.says(SHOP, push("mail").foreground(), ["31 new j2"]);
+    broker.says(SHOP, push("mail").listen(), ["31 new j3"]);
+    broker.says(
+        STAGING,
+        push("mail").unique("k", Clash::Refuse),
+        ["41 new j4"],
+    );
+    broker.says(SHOP, push("mail").unique("k", Clash::Refuse), ["31 new j5"]);
+    broker.says(SHOP, push("mail"), ["31 new j6"]);
+    broker.says(1, move_queue("shop", "staging"), ["1 mutated 1"]);
+    assert_eq!(broker.drain_of(STAGING, "mail"), [4, 6]);
+    assert_eq!(broker.drain_of(SHOP, "mail"), [2, 3, 5]);
+    broker.says(SHOP + 1, finish(1), ["32 finished j1"]);
+}
+
+#[test]
+fn a_queue_moves_as_far_as_the_other_namespace_has_room() {
+    let mut broker = broker();
+    let limits = NamespaceLimits {
+        jobs_max: Some(2),
+        ..NamespaceLimits::default()
+    };
+    broker.says(1, set("staging", limits), ["1 done"]);
+    for job in 1..=3 {
+        let pushed = format!("31 new j{job}");
+        broker.says(SHOP, push("mail"), [&*pushed]);
+    }
+    broker.says(1, move_queue("shop", "staging"), ["1 mutated 2 and more"]);
+    let full = "1 refused: namespace is full: jobs 2, limit 2";
+    broker.says(1, move_queue("shop", "staging"), [full]);
+    assert_eq!(row(&mut broker, "shop").jobs, 1);
+}
+
+#[test]
+fn only_a_known_queue_moves_to_a_known_other_namespace() {
+    let mut broker = broker();
+    broker.says(SHOP, push("mail"), ["31 new j1"]);
+    let table = [
+        ("shop", "nothing", "namespace unknown"),
+        ("nothing", "shop", "namespace unknown"),
+        ("staging", "shop", "queue unknown"),
+        ("shop", "shop", "queue in use"),
+    ];
+    for (from, to, why) in table {
+        let refused = format!("1 refused: {why}");
+        broker.says(1, move_queue(from, to), [&*refused]);
+    }
+    let refused = "31 refused: not permitted at this address";
+    broker.says(SHOP, move_queue("shop", "staging"), [refused]);
+    broker.says(1, move_queue("shop", ""), ["1 mutated 1"]);
+    broker.says(11, take(["mail"]), ["11 took j1.1"]);
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn administering() -> OpenApiRouter<Arc<App>> {
         schedules: remove;
         connections: close;
         export: export;
-        namespaces: empty;
+        namespaces: empty, move_queue;
     }
 }
 

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass_config::Period;
 use windlass_engine::{
-    Capacity, Cursor, NamespaceCommand, NamespaceLimits, NamespaceRow, Protocols, PushRate, Query,
-    QueueCommand, QueueRow, Reply, is_valid_name,
+    BulkCommand, Capacity, Cursor, NamespaceCommand, NamespaceLimits, NamespaceRow, Protocols,
+    PushRate, Query, QueueCommand, QueueMove, QueueRow, Reply, is_valid_name,
 };
 
 use super::bulk::{self, ManyChanged};
@@ -22,10 +22,11 @@ use super::listing::{Page, page_of, page_type};
 use super::pace::Pace;
 use crate::access::Visitor;
 use crate::app::{App, Shared};
+use crate::audit::Affected;
 use crate::cursor::CursorText;
 use crate::login::Grant;
 use crate::name::Name;
-use crate::namespace::Place;
+use crate::namespace::{Place, UNNAMED, in_words};
 use crate::params::{Params, Segments};
 use crate::problem::{Outcome, Problem};
 use crate::time::moment_text;
@@ -342,4 +343,98 @@ pub(super) async fn empty(
     Params(Emptied { dry_run, cursor }): Params<Emptied>,
 ) -> Outcome<ManyChanged> {
     bulk::cancel_all(&app, cursor, dry_run).await
+}
+
+/// Where a queue moves.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Way {
+    /// The other namespace; `~` is the one without a name.
+    to: String,
+    /// `next` of the answer before; nothing for the first request.
+    cursor: Option<CursorText>,
+}
+
+/// What became of a queue that moves.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct QueueMoved {
+    /// How many jobs this request has moved.
+    changed: u64,
+    /// How many it has left in the first namespace.
+    left: u64,
+    /// Null if all jobs were seen. Otherwise the time of one request is over: the same request with this `cursor`
+    /// continues.
+    next: Option<CursorText>,
+}
+
+/// Move the jobs of a queue to another namespace
+///
+/// They go to the queue of the same name, which is created with the same settings if there is none, and keep their
+/// numbers, names, times and order. Some stay: those that a worker has, that are members of a batch, whose client waits
+/// for them, that are ahead of others or behind them, and those with a unique id that a job has there. The queue is
+/// removed if nothing is left in it and no worker serves it. Schedules stay, and push to the first namespace.
+#[utoipa::path(post, path = "/api/v1/queues/{queue}/move", tag = "namespaces", operation_id = "move_queue",
+    params(Way), responses(
+        (status = 200, body = QueueMoved), (status = 400, body = Problem), (status = 403, body = Problem),
+        (status = 404, body = Problem), (status = 429, body = Problem)
+    )
+)]
+pub(super) async fn move_queue(
+    app: Shared,
+    Segments(Name(queue)): Segments<Name>,
+    Extension(visitor): Extension<Visitor>,
+    Params(Way { to, cursor }): Params<Way>,
+) -> Outcome<(Extension<Affected>, Json<QueueMoved>)> {
+    if matches!(visitor.identity.grant, Grant::In(_)) {
+        return Err(Problem::forbidden(
+            "a queue moves between two namespaces, and this login is only for some",
+        ));
+    }
+    let from = app.namespace().unwrap_or_default();
+    let to = if to == UNNAMED { "" } else { &*to };
+    if from == to {
+        return Err(Problem::bad_request(format!(
+            "the queue is in {}",
+            in_words(to)
+        )));
+    }
+    let mut client = app.within(None).client();
+    let pace = Pace::new(TIME_MAX);
+    let mut changed = 0;
+    let mut after = Some(cursor.unwrap_or_default().0);
+    while let Some(seen) = after.take() {
+        let command = BulkCommand::MoveQueue(Box::new(QueueMove {
+            queue: queue.clone(),
+            from: from.to_owned().into(),
+            to: to.to_owned().into(),
+            after: seen,
+            limit: u32::MAX,
+        }));
+        let Reply::Mutated { changed: now, next } = client.ask(command).await? else {
+            return Err(Problem::unexpected());
+        };
+        changed += u64::from(now);
+        after = next;
+        if !pace.goes_on().await {
+            break;
+        }
+    }
+    let home = app.within(Some(from.into()));
+    let row = home.queue(queue.clone()).await?;
+    let left = row.map_or(0, |row| {
+        row.places.iter().map(|jobs| u64::from(*jobs)).sum()
+    });
+    if left == 0 {
+        // A queue that is in use stays.
+        let only_idle = true;
+        let _ = home.ask(QueueCommand::Remove { queue, only_idle }).await;
+    }
+    let next = after.map(CursorText);
+    let moved = QueueMoved {
+        changed,
+        left,
+        next,
+    };
+    Ok((Extension(Affected(changed)), Json(moved)))
 }

@@ -18,7 +18,7 @@ use crate::access::Visitor;
 use crate::app::{App, Shared};
 use crate::login::{Grant, Role};
 use crate::name::Name;
-use crate::namespace;
+use crate::namespace::{self, UNNAMED};
 use crate::prefix::Prefix;
 use crate::problem::{Outcome, Problem};
 use crate::refusing::{self, Refusing};
@@ -195,6 +195,18 @@ impl Shell {
             (to, title.to_owned(), name == self.namespace.as_deref())
         };
         all.into_iter().chain(named).map(place).collect()
+    }
+
+    /// The namespaces but that of the page: what a path calls each, and its title.
+    pub(super) fn other_namespaces(&self) -> Vec<(String, String)> {
+        let own = self.namespace.as_deref().unwrap_or_default();
+        let names = self.namespaces.iter().map(|name| &**name);
+        let others = names.filter(|name| *name != own);
+        let place = |name: &str| match name {
+            "" => (UNNAMED.to_owned(), "the one without a name".to_owned()),
+            name => (name.to_owned(), name.to_owned()),
+        };
+        others.map(place).collect()
     }
 
     /// The query of this page with another value of a parameter, or without it. Parameters that are then

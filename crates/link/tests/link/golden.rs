@@ -29,6 +29,7 @@ const KINDS: &[&str] = &[
     "BatchCommand",
     "BulkCommand",
     "WorkerCommand",
+    "NamespaceCommand",
     "Query",
     "Event",
     "Reply",

@@ -199,14 +199,19 @@ impl Broker {
 
     /// Takes from a queue until it is empty, and finishes each job. Returns the IDs of the jobs, in order.
     pub(crate) fn drain(&mut self, queue: &'static str) -> Vec<u64> {
+        self.drain_of(4, queue)
+    }
+
+    /// The same, as this client.
+    pub(crate) fn drain_of(&mut self, client: u64, queue: &'static str) -> Vec<u64> {
         let mut jobs = Vec::new();
         loop {
-            let events = self.hear(4, take([queue]));
+            let events = self.hear(client, take([queue]));
             match events.first() {
                 Some((_, Event::Reply(_, Reply::Taken(job)))) => {
                     let id = job.id.0;
                     jobs.push(id);
-                    self.hear(4, finish(id));
+                    self.hear(client, finish(id));
                 }
                 Some((_, Event::Reply(_, Reply::Empty))) => return jobs,
                 other => panic!("{other:?}"),
