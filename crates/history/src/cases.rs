@@ -310,11 +310,13 @@ fn each_condition_selects_its_rows(shelf: &Arc<dyn Shelf>) {
 
 fn namespaces_are_told_apart_also_where_queues_have_one_name(shelf: &Arc<dyn Shelf>) {
     const OTHER: &[u8] = &[b'q', 0xff];
-    let mut rows: Vec<Ended> = (1..=7).map(|job| ended(job, DAY_MS + job)).collect();
+    let mut rows: Vec<Ended> = (1..=8).map(|job| ended(job, DAY_MS + job)).collect();
     for (row, namespace) in rows.iter_mut().zip(["", "shop", "shop", "lab", ""]) {
         row.namespace = namespace.into();
     }
-    for row in &mut rows[4..] {
+    // Looks like a queue of another namespace.
+    rows[7].queue = "shop/mail".into();
+    for row in &mut rows[4..7] {
         row.queue = OTHER.into();
         row.kind = "".into();
     }
@@ -323,11 +325,12 @@ fn namespaces_are_told_apart_also_where_queues_have_one_name(shelf: &Arc<dyn She
     let book = book(shelf, &rows);
     let some = |text: &'static [u8]| Some(Bytes::from(text));
     type Case = (Option<&'static [u8]>, Option<&'static [u8]>, &'static [u64]);
-    let table: [Case; 12] = [
-        (None, None, &[7, 6, 5, 4, 3, 2, 1]),
+    let table: [Case; 13] = [
+        (None, None, &[8, 7, 6, 5, 4, 3, 2, 1]),
         (None, Some(b"mail"), &[4, 3, 2, 1]),
         (None, Some(OTHER), &[7, 6, 5]),
-        (Some(b""), None, &[5, 1]),
+        (Some(b""), None, &[8, 5, 1]),
+        (Some(b""), Some(b"shop/mail"), &[8]),
         (Some(b""), Some(b"mail"), &[1]),
         (Some(b""), Some(OTHER), &[5]),
         (Some(b"shop"), None, &[6, 3, 2]),
@@ -365,13 +368,14 @@ fn namespaces_are_told_apart_also_where_queues_have_one_name(shelf: &Arc<dyn She
         .map(|row| (row.name(), &*row.namespace, row.done))
         .collect();
     let [mail, other] = [Bytes::from("mail"), Bytes::from(OTHER)];
-    let expected: [(Bytes, &[u8], u64); 6] = [
+    let expected: [(Bytes, &[u8], u64); 7] = [
         (mail.clone(), b"lab", 1),
         (other.clone(), b"lab", 1),
         (mail.clone(), b"", 1),
         (other.clone(), b"", 1),
         (mail, b"shop", 2),
         (other, b"shop", 1),
+        (Bytes::from("shop/mail"), b"", 1),
     ];
     assert_eq!(shown, expected);
     // A queue stands for the kind of jobs without one.
@@ -386,7 +390,7 @@ fn namespaces_are_told_apart_also_where_queues_have_one_name(shelf: &Arc<dyn She
         let kinds = book.kinds(&hours).unwrap().rows.into_iter();
         kinds.map(|row| row.done).collect::<Vec<_>>()
     };
-    assert_eq!(of(None, some(b"shop/mail"), None), [0; 0]);
+    assert_eq!(of(None, some(b"shop/mail"), None), [1]);
     assert_eq!(of(None, some(b"mail"), None), [2, 1, 1]);
     assert_eq!(of(None, None, some(OTHER)), [1, 1, 1]);
     assert_eq!(of(Some("shop"), None, some(OTHER)), [1]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use windlass_engine::{Ended, Ending, Histogram, NAMESPACE_SEPARATOR};
+use windlass_engine::{Ended, Ending, Histogram};
 
 use crate::Error;
 use crate::file_id::HOUR_MS;
@@ -36,14 +36,16 @@ pub struct HourRow {
     pub namespace: Bytes,
 }
 
+/// Between the name of a namespace and that of a queue. A slash would be ambiguous: the namespace without a name may have
+/// a queue `shop/mail`.
+const SEPARATOR: u8 = 0x1f;
+
 /// The text for a queue in a namespace, which no two namespaces have for queues of the same name.
 pub(crate) fn queue_text(namespace: &Bytes, queue: &Bytes) -> Bytes {
     if namespace.is_empty() {
         return queue.clone();
     }
-    [&**namespace, &[NAMESPACE_SEPARATOR], &**queue]
-        .concat()
-        .into()
+    [&**namespace, &[SEPARATOR], &**queue].concat().into()
 }
 
 impl HourRow {
