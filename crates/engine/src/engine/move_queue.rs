@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::call::Call;
-use super::namespaces::check_room;
+use super::namespaces::{check_room, limits};
 use super::place::{behind, insert_job, remember_put, remove_job};
 use super::redrive::{MOVED_MAX, have_bodies};
 use super::scope::Scope;
@@ -25,6 +25,8 @@ struct Way<'a> {
     queue: &'a Bytes,
     from: QueueId,
     to: Namespace,
+    /// The queue of this name there, if there is one.
+    there: Option<QueueId>,
 }
 
 impl<'a> Way<'a> {
@@ -49,6 +51,7 @@ impl<'a> Way<'a> {
             queue: &it.queue,
             from: id.ok_or(Refusal::NotFound(Thing::Queue))?,
             to,
+            there: state.queues.named(to, &it.queue),
         })
     }
 }
@@ -82,13 +85,14 @@ pub(super) fn move_queue(state: &mut State, it: &QueueMove, call: &mut Call<'_>)
         return Ok(());
     }
     let to = other_queue(state, way, call.context)?;
+    let limits = limits(state, way.to);
     state.work.spend(CHANGE * 2 * slots.len() as u64);
     let mut changed = 0;
     for slot in slots {
         let Some(job) = state.jobs.at(slot).cloned() else {
             continue;
         };
-        if let Err(full) = check_room(state, way.to, job.payload.body_len() as u64) {
+        if let Err(full) = check_room(state, way.to, &limits, job.payload.body_len() as u64) {
             if changed == 0 {
                 return Err(full);
             }
@@ -111,8 +115,8 @@ fn may_move(state: &State, job: &Job, way: &Way<'_>) -> bool {
     let is_heard = !job.listeners().is_empty() || !job.collector().is_empty();
     let is_alone = job.member().is_none() && job.behind().is_none() && !is_heard;
     let key_is_free = |key| {
-        let there = state.queues.named(way.to, way.queue);
-        there.is_none_or(|there| state.jobs.keyed(there, job.protocol, key).is_none())
+        let taken = |there| state.jobs.keyed(there, job.protocol, key).is_some();
+        !way.there.is_some_and(taken)
     };
     waits
         && job.durable
@@ -124,9 +128,8 @@ fn may_move(state: &State, job: &Job, way: &Way<'_>) -> bool {
 /// The queue in the other namespace. A new one gets the settings of this.
 fn other_queue(state: &mut State, way: &Way<'_>, context: &mut Context) -> Outcome<QueueId> {
     let kind = state.queues.at(way.from).map(|queue| queue.image().kind);
-    let is_new = state.queues.named(way.to, way.queue).is_none();
     let to = state.find_or_make(way.to, way.queue, kind.unwrap_or_default(), None)?;
-    if is_new {
+    if way.there.is_none() {
         state
             .queues
             .copy_settings(way.from, to, &mut context.changes);

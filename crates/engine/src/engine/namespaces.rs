@@ -105,9 +105,17 @@ pub(super) fn check_push(
     checked
 }
 
-/// Checks that a namespace has room for another job with a body of this size.
-pub(super) fn check_room(state: &State, namespace: Namespace, bytes: u64) -> Outcome {
-    let limits = limits(state, namespace);
+/// Checks that a namespace with these limits has room for another job with a body of this size.
+pub(super) fn check_room(
+    state: &State,
+    namespace: Namespace,
+    limits: &NamespaceLimits,
+    bytes: u64,
+) -> Outcome {
+    if namespace == Namespace::UNNAMED {
+        // It has no limits, and its sum is what all others leave.
+        return Ok(());
+    }
     let held = state.jobs.sum_of(Some(namespace));
     if let Some(limit) = limits.jobs_max.filter(|limit| held.count >= *limit) {
         return Err(Capacity::NamespaceJobs.exceeded(held.count, limit));
@@ -121,9 +129,10 @@ pub(super) fn check_room(state: &State, namespace: Namespace, bytes: u64) -> Out
 
 #[inline(never)]
 fn check_limits(state: &mut State, namespace: Namespace, client: ClientId, bytes: u64) -> Outcome {
-    check_room(state, namespace, bytes)?;
+    let limits = limits(state, namespace);
+    check_room(state, namespace, &limits, bytes)?;
     // The engine's own pushes, as those of schedules, have a pace of their own.
-    if let Some(rate) = limits(state, namespace).pushes.filter(|_| client != NOBODY) {
+    if let Some(rate) = limits.pushes.filter(|_| client != NOBODY) {
         let now = state.now;
         let pressure = state.queues.namespaces_mut().pressure_mut(namespace);
         if !pressure.admits(rate, now) {
